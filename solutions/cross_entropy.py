@@ -130,7 +130,7 @@ __device__ void finish(const Arguments& a, int64_t i, const State& state) {
   const float pick = has_pick ? value_at(a, i * a.length + targets) : NAN;
   const float sumexp = static_cast<float>(state.sum());
   const float max = static_cast<float>(state.most);
-  a.out[i] = targets == -100.0f ? 0.0f : logf(sumexp) + (max - pick);
+  a.out[i] = targets == -100 ? 0.0f : logf(sumexp) + (max - pick);
 }
 
 // Four neighbours at the main shape, one at others.
@@ -218,7 +218,7 @@ struct Values {
 };
 
 __device__ Values computed(float fill, int64_t targets) {
-  return {fill, targets == -100.0f ? 0.0f : 1.0f};
+  return {fill, targets == -100 ? 0.0f : 1.0f};
 }
 
 __device__ Values value_at(const Arguments& a, int64_t i) {

@@ -2,7 +2,7 @@
 # problem: kl_div
 # source: kl_div.yaml (sha256 bdf713384af0690e)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 ef3f6d43703d2bc6)
+# templates: plan/head.py.jinja (sha256 a49b5f5f6c06fc3b)
 # render again: kernelgen render kl_div
 """Kullback-Leibler divergence of two distributions a row.
 
@@ -234,6 +234,12 @@ def _readable(name: str, tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tens
     return tensor.contiguous()
 
 
+def _expect(name: str, found: object, expected: object) -> None:
+    """Refuse what the file is not written for."""
+    if found != expected:
+        raise ValueError(f"{name}: the file is for {expected}, got {found}; render it again")
+
+
 def _log_mul_eq_masked_fill_log_mul_sub_sum(
     targets: torch.Tensor, predictions: torch.Tensor, size_: float,
 ) -> torch.Tensor:
@@ -262,6 +268,7 @@ class ModelNew(nn.Module):
         _library()  # compiled here rather than in the first call
 
     def forward(self, predictions: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        _expect("size 0 of targets", targets.shape[0], predictions.shape[0])
         return _log_mul_eq_masked_fill_log_mul_sub_sum(targets, predictions, predictions.shape[0])
 
 

@@ -16,6 +16,7 @@ from kernelgen.planning.planner import plan_of
 from kernelgen.problem.kernelbench_file import read_kernelbench_problem
 from kernelgen.problem.record import Backend, Problem
 from kernelgen.rendering.planned import render_planned
+from kernelgen.solution.importing import run_text
 
 _COMPILERS = {
     # Two libraries may have kernels of one name, with shared memory of other sizes: none is unique.
@@ -32,7 +33,7 @@ _PROBLEM = """
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
-
+{top}
 
 class Model(nn.Module):
     def __init__(self):
@@ -44,7 +45,7 @@ class Model(nn.Module):
 
 
 def get_inputs():
-    return [{inputs}]
+    return {given}
 
 
 def get_init_inputs():
@@ -53,7 +54,13 @@ def get_init_inputs():
 
 
 def problem_of(
-    folder: Path, forward: str, *, layers: str = "", before: str = "", **inputs: str
+    folder: Path,
+    forward: str,
+    *,
+    layers: str = "",
+    before: str = "",
+    top: str = "",
+    **inputs: str,
 ) -> Problem:
     """Return a problem whose forward returns an expression of its inputs.
 
@@ -62,7 +69,9 @@ def problem_of(
         forward: the expression.
         layers: statements of the constructor, such as `self.scale = nn.Parameter(torch.ones(3))`.
         before: statements of forward, before it returns the expression.
+        top: statements of the module.
         inputs: name -> expression, such as `x="torch.randn(8, 12)"`; these are the main shapes.
+            Or `takes`, all parameters, and `given`, what get_inputs returns.
     """
     path = folder / "problem.py"
     lines, first = (
@@ -72,9 +81,10 @@ def problem_of(
         _PROBLEM.format(
             layers=lines,
             before=first,
-            names=", ".join(inputs),
+            top=top,
+            names=inputs.get("takes") or ", ".join(inputs),
             forward=forward,
-            inputs=", ".join(inputs.values()),
+            given=inputs.get("given") or f"[{', '.join(inputs.values())}]",
         )
     )
     return read_kernelbench_problem(path)
@@ -116,25 +126,24 @@ class Planned:
         self.problem, self.backend = problem, backend
         self.text = render_planned(problem, backend, {})
         self.launched: list[str] = []
-        self.space: dict[str, Any] = {"__name__": "solution"}
         text = self.text.replace('.type != "cuda"', '.type != "cpu"')
-        exec(compile(text, "<solution>", "exec"), self.space)
-        if "_library" in self.space:
+        self.space = vars(run_text("solution", text, "<solution>"))
+        if own := re.findall(r"^def (_library_?)\(", text, re.MULTILINE):
             source = self.space["CUDA_SOURCE" if backend == "cuda" else "CPP_SOURCE"]
             made = emulated(source) if backend == "cuda" else source
             libraries = Libraries(_COMPILERS[backend], {"it": partial(str, made)}, compiled)
             self.library: ctypes.CDLL = libraries["it"]
-            self.space["_library"] = lambda: self.library
-            launch = self.space["_launch"]
+            self.space[own[-1]] = lambda: self.library
+            queues = re.findall(r"^def (_launch_?)\(", text, re.MULTILINE)[-1]
+            launch = self.space[queues]
 
             def noted(name: str, *others: Any) -> None:
                 self.launched.append(name)
                 launch(name, *others)
 
-            self.space["_launch"] = noted
-        self.reference: dict[str, Any] = {"__name__": "reference"}
+            self.space[queues] = noted
         assert problem.module_source is not None
-        exec(compile(problem.module_source, "<reference>", "exec"), self.reference)
+        self.reference = vars(run_text("reference", problem.module_source, "<reference>"))
         self._torch = torch
 
     def models(self, seed: int = 0) -> tuple[Any, Any]:

@@ -1,19 +1,27 @@
 """Each row of the table of operators computes what torch does, over the whole range of float32."""
 
+import ctypes
 import re
 import subprocess
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Iterator
+from functools import cache, partial
+from itertools import product
 from pathlib import Path
 
+import msgspec
 import pytest
 import torch
-from operator_calls import Call, calls, operands_of, schema, source
+from operator_calls import C_TYPES, Call, calls, operands_of, schema, source
 from shared_builds import EMULATION, Libraries
 
 from kernelgen.build.toolchain import find_toolkit
+from kernelgen.planning.body import Apply, Body, Waiting
+from kernelgen.planning.graph import Named, Node, Reference, TensorType
 from kernelgen.planning.operators import FLOAT_MIN, OPERATORS, REQUIRED, operator_for
+from kernelgen.planning.planner import kernel_row
+from kernelgen.problem.record import Backend
 from kernelgen.rendering.stages.functions import helpers
+from kernelgen.rendering.stages.stage_text import body_of
 
 pytestmark = pytest.mark.sampled(rest="ci")
 
@@ -187,3 +195,132 @@ def test_nvcc_compiles_all_rows(tmp_path: Path) -> None:
     command = [str(find_toolkit().nvcc), "-std=c++17", "-arch=sm_80", "-c", "all.cu"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+KINDS = (torch.bool, torch.uint8, torch.int32, torch.int64, torch.float16, torch.float32)
+WHOLE = (-3, -2, -1, 0, 1, 2, 3, 5, 16777216, 16777217, 2**31, 2**40 + 1, -(2**53) - 1, 2**62 + 1)
+SOME = {
+    torch.bool: torch.tensor([False, True]),
+    torch.uint8: torch.tensor([0, 1, 2, 3, 7, 200, 255], dtype=torch.uint8),
+    torch.int32: torch.tensor([-3, -1, 0, 1, 2, 5, 16777217, -(2**31) + 1], dtype=torch.int32),
+    torch.int64: torch.tensor(WHOLE),
+    torch.float16: torch.tensor([-2.5, -1, 0, 0.5, 1, 3], dtype=torch.float16),
+    torch.float32: torch.tensor([-2.5, -1, 0, 0.5, 1, 3, 16777216, 1e9]),
+}
+
+
+class Typed(msgspec.Struct, frozen=True):
+    """A call with operands of some types, as a kernel computes it and as torch does."""
+
+    name: str
+    call: Call
+    given: dict[str, torch.Tensor]
+    wanted: torch.Tensor
+
+    def node(self) -> Node:
+        """Return the call as a graph has it."""
+        values = {**self.call.row.parameters, **self.call.values}
+        values |= {name: Reference(name) for name in self.given}
+        arguments = {
+            n: Named(x) if n == "dtype" and x is not None else x for n, x in values.items()
+        }
+        found = type_of(self.wanted)
+        return Node(
+            name="made", aten=self.call.aten, arguments=arguments, given=1, results=(found,)
+        )
+
+    def function(self, backend: Backend) -> str:
+        """Return a C function of the call; "" where it stays in torch."""
+        types = {name: type_of(x) for name, x in self.given.items()}
+        found = kernel_row(self.node(), types)
+        if found is None:
+            return ""
+        waiting = Waiting({**types, "made": type_of(self.wanted)})
+        waiting.steps["made"] = Apply(operator=found[0], arguments=found[1])
+        body = Body(waiting, tuple(self.wanted.shape), {})
+        made = body.value("made")
+        names = {o.name: f"{o.value}[i]" for o in body.operands}
+        # Read twice, it has a variable of its own.
+        text = body_of(body.steps, [made, made], backend, names)
+        c = {name: C_TYPES[x.dtype] for name, x in self.given.items()}
+        tensors = "".join(f"const {kind}* {name}, " for name, kind in c.items())
+        return (
+            f'extern "C" void {self.name}({tensors}{C_TYPES[self.wanted.dtype]}* out, long n) {{\n'
+            f"  for (long i = 0; i < n; ++i) {{ {' '.join(text.lines)} out[i] = {made}; }}\n}}\n"
+        )
+
+
+def type_of(x: torch.Tensor) -> TensorType:
+    return TensorType(shape=tuple(x.shape), strides=x.stride(), dtype=str(x.dtype)[6:])
+
+
+def typed_calls_of(row: str) -> Iterator[Typed]:
+    """Yield calls of a row with operands of all types, alike or beside float32's, as torch does."""
+    for number, call in enumerate({call.aten: call for call in calls()[row]}.values()):
+        names = list(call.tensors)
+        alike = [dict.fromkeys(names, kind) for kind in KINDS]
+        beside = [{**kinds, names[0]: torch.float32} for kinds in alike] if names[1:] else []
+        beside += [{**kinds, names[-1]: torch.float32} for kinds in alike] if names[1:] else []
+        free = call.values.keys() - call.row.when.keys()
+        drawn = [n for n in call.values if n in free and type(call.values[n]) is float]
+        for kinds, put in product([*alike, *beside], (None, 2, 16777217, True)):
+            if put is not None and not drawn:
+                continue
+            kinds |= {n: torch.bool for n in names if n in {"condition", "mask"}}
+            places = torch.cartesian_prod(*(torch.arange(len(SOME[kinds[n]])) for n in names))
+            columns = places.view(-1, len(names)).T
+            given = {n: SOME[kinds[n]][at] for n, at in zip(names, columns, strict=True)}
+            values = {
+                n: put if put is not None and n in drawn else x for n, x in call.values.items()
+            }
+            typed = msgspec.structs.replace(call, tensors=kinds, values=values)
+            floats = torch.float16 if torch.float16 in kinds.values() else torch.float32
+            if call.aten == "masked_fill.Tensor":
+                given["value"] = given["value"][:1].expand_as(given["mask"]).contiguous()
+            try:
+                wanted = typed.torch(given, floats)
+            except (RuntimeError, NotImplementedError):
+                continue  # torch has no such call
+            kind = "_".join(str(x)[6:] for x in kinds.values())
+            yield Typed(f"{row}_{number}_{kind}_{put}", typed, given, wanted)
+
+
+@cache
+def typed_calls() -> dict[str, list[Typed]]:
+    return {row: list({t.name: t for t in typed_calls_of(row)}.values()) for row in ROWS}
+
+
+def typed_source(backend: Backend) -> str:
+    functions = [each.function(backend) for typed in typed_calls().values() for each in typed]
+    includes = "".join(f"#include <{n}>\n" for n in ("algorithm", "cmath", "cstdint", "cstring"))
+    text = includes + helpers(list(ROWS), backend) + "\n".join(functions)
+    return for_the_cpu(text) if backend == "cuda" else text
+
+
+@pytest.fixture(scope="session")
+def typed_libraries(compiled_folder: Path) -> Libraries:
+    sources = {"cuda": partial(typed_source, "cuda"), "cpp": partial(typed_source, "cpp")}
+    quick = [flag for flag in COMPILER if flag not in {"-O3", "-fopenmp"}]
+    return Libraries([*quick, f"-I{EMULATION}"], sources, compiled_folder)
+
+
+@pytest.mark.parametrize("backend", ["cuda", "cpp"])
+def test_operands_of_any_type_give_what_torch_gives(
+    typed_libraries: Libraries, backend: Backend
+) -> None:
+    """Bools are added as bools, whole numbers as such; what no kernel does so stays in torch."""
+    ran, wrong_ones = 0, []
+    for typed in (each for calls_of_row in typed_calls().values() for each in calls_of_row):
+        if not typed.function(backend):
+            continue
+        ran += 1
+        out = torch.empty_like(typed.wanted, memory_format=torch.contiguous_format)
+        pointers = [ctypes.c_void_p(x.data_ptr()) for x in (*typed.given.values(), out)]
+        typed_libraries[backend][typed.name](*pointers, ctypes.c_long(out.numel()))
+        near = torch.isclose(out, typed.wanted, rtol=1e-5, atol=1e-6, equal_nan=True)
+        if not near.all():
+            at = int((~near).nonzero()[0])
+            operands = [x[at].item() for x in typed.given.values()]
+            wrong_ones.append((typed.name, operands, out[at].item(), typed.wanted[at].item()))
+    assert wrong_ones == []
+    assert ran > len(ROWS)

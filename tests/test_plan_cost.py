@@ -40,7 +40,7 @@ def plan(stages: list[Stage], outputs: tuple[str, ...], **sources: TensorType) -
     return Plan(
         arguments=tuple(sources),
         sources=tuple(
-            Source(name=name, type=found, is_number=found is NUMBER)
+            Source(name=name, type=found, kind="scalar" if found is NUMBER else "input")
             for name, found in sources.items()
         ),
         stages=tuple(stages),

@@ -1,10 +1,18 @@
 """Names of operands and steps: none is one that a stage's template uses beside it."""
 
+import inspect
 import re
+import subprocess
 from pathlib import Path
+
+import pytest
+from planned_models import Planned, problem_of
 
 from kernelgen.installation import templates_folder
 from kernelgen.planning.naming import Names
+from kernelgen.problem.kernelbench_file import read_kernelbench_problem
+from kernelgen.problem.record import Backend
+from kernelgen.rendering.solution import render
 
 _TYPES = (
     "auto|bool|const|double|float|int|int64_t|unsigned|void|Arguments|Distances|Four|Outcome|State"
@@ -36,3 +44,96 @@ def test_an_operand_is_called_like_nothing_that_the_templates_name() -> None:
     names = {name for folder in folders for path in folder.iterdir() for name in _names_of(path)}
     assert {"add", "across_lanes", "mapped", "left", "len", "max", "warp", "windows"} <= names
     assert {name for name in names - _APART if Names().local(name) == name} == set()
+
+
+# Names that a person may give, by what they could be taken for.
+GIVEN = {
+    "macros": "NAN INFINITY M_PI HUGE_VAL EOF BUFSIZ INT_MAX errno stdin NULL RAND_MAX linux unix",
+    "functions": "isnan min max offsetof signbit expf tanhf fabsf malloc printf index y0",
+    "words": "new delete default auto std template operator register int64_t size_t float4 T",
+    "parts": "x x_i x_at x_size x_inner x_out x_repeats s_sum o_relu has_x d_sum out x_run",
+    "kernels": "Value State Arguments Four kX threadIdx blockIdx kernel count shape a i warp",
+    "Python": "torch nn F tuple float len int str getattr ValueError ctypes self_ type match _",
+    "the file": "_library _launch _expect _readable _along _across _relu _sum _forward ModelNew",
+    "unicode": "φ β Ω ñ 名前 x_β _é x__ X Xx xX μ_1 数",
+    "numbers": "x1 x_1 x_2 x_1_1 p_x b_x p_ relu relu_1 add add_1 sum_1 mul linear",
+}
+KEYS = (
+    "0",
+    "cls-head",
+    "box head",
+    "β",
+    "lambda",
+    "None",
+    "weight",
+    'a"b',
+    "a'b",
+    "\\",
+    "\n",
+    "7x",
+)
+
+
+@pytest.mark.parametrize("backend", ["cpp", "cuda"])
+@pytest.mark.parametrize("kind", GIVEN)
+def test_an_argument_may_have_any_name(
+    kind: str, backend: Backend, tmp_path: Path, compiled_folder: Path
+) -> None:
+    names = GIVEN[kind].split()
+    inputs = {n: f"torch.randn({'8' if i % 3 == 1 else '4, 8'})" for i, n in enumerate(names)}
+    a, b, c, *_ = names
+    forward = f"{' + '.join(f'{n}.relu() * {i + 2}' for i, n in enumerate(names))}, "
+    forward += f"({a} * {b}).sum(1), ({a} - {b} * {c}).softmax(-1), ({a} + {b}).cumsum(-1)"
+    planned = Planned(problem_of(tmp_path, forward, **inputs), backend, compiled_folder)
+    planned.check()
+    assert [*inspect.signature(planned.space["ModelNew"].forward).parameters][1:] == names
+
+
+@pytest.mark.parametrize("kind", GIVEN)
+def test_a_parameter_may_have_any_name(kind: str, tmp_path: Path, compiled_folder: Path) -> None:
+    names = [f"{name}_" if name == "_" else name for name in GIVEN[kind].split()]
+    names = [name for name in names if name not in {"T", "type", "float", "_forward"}]
+    layers = "\n".join(f"self.{name} = nn.Parameter(torch.rand(8))" for name in names)
+    forward = " + ".join(f"x * self.{name}" for name in names)
+    problem = problem_of(tmp_path, forward, layers=layers, x="torch.randn(4, 8)")
+    render(problem, "cpp")
+    Planned(problem, "cpp", compiled_folder).check()
+
+
+@pytest.mark.parametrize(
+    "layers",
+    [
+        "self.own = nn.ModuleDict({key: nn.Linear(8, 8) for key in KEYS})",
+        "self.own = nn.ModuleDict({str(9 - n): nn.Linear(8, 8) for n in range(3)})",
+        "self.own = nn.Sequential(OrderedDict((str(3 - n), nn.Linear(8, 8)) for n in range(3)))",
+        "self.own = nn.ModuleList([nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8))])",
+        "self.own = nn.ModuleDict({'layers': nn.ModuleList([nn.Linear(8, 8)])})",
+        "for key in KEYS: self.add_module(key, nn.Linear(8, 8))",
+        "for key in KEYS: self.register_parameter(key, nn.Parameter(torch.rand(8)))",
+        "self.own = nn.ParameterDict({key: nn.Parameter(torch.rand(8)) for key in KEYS})",
+        "self.own = nn.ParameterList([nn.Parameter(torch.rand(8)) for _ in range(3)])",
+    ],
+)
+def test_a_path_may_have_any_parts(layers: str, tmp_path: Path, compiled_folder: Path) -> None:
+    before = (
+        "y = x\nfor layer in self.modules():\n"
+        "    y = layer(y).relu() if type(layer) is nn.Linear else y\n"
+        "for name, p in self.named_parameters():\n    y = y * p if p.dim() == 1 else y"
+    )
+    problem = problem_of(tmp_path, "y", layers=layers, before=before, x="torch.rand(4, 8)")
+    text = problem.module_source or ""
+    head = f"from collections import OrderedDict\nKEYS = {KEYS!r}\n"
+    problem.path.write_text(head + text)
+    problem = read_kernelbench_problem(problem.path)
+    render(problem, "cpp")
+    Planned(problem, "cpp", compiled_folder).check()
+
+
+def test_a_macro_of_the_headers_is_no_name() -> None:
+    headers = "algorithm cmath cstdint cstring vector omp.h cfloat climits cstdio cstdlib cerrno"
+    text = "".join(f"#include <{header}>\n" for header in headers.split())
+    command = ["c++", "-x", "c++", "-std=gnu++17", "-fopenmp", "-dM", "-E", "-"]
+    found = subprocess.run(command, input=text, capture_output=True, text=True, check=True).stdout
+    macros = set(re.findall(r"^#define ([A-Za-z]\w*) (?!\1$)", found, re.MULTILINE))
+    assert {"errno", "INFINITY", "NAN", "EOF"} <= macros
+    assert {name for name in macros if Names().local(name) == name} == set()

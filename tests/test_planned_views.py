@@ -69,3 +69,29 @@ def test_what_several_kernels_read_out_of_order_is_put_in_order_once(
     assert len(planned.launched) == 2
     forward = planned.text.partition("def forward")[2]
     assert forward.count(".contiguous()") == copies
+
+
+@pytest.mark.parametrize(
+    "forward",
+    [
+        # Kernels write in order, where the Model's value lies otherwise.
+        "torch.relu(x.transpose(1, 3)).transpose(1, 3).view(-1) + 1",
+        "torch.as_strided(torch.relu(x.mT), (4, 6), (3, 2), 1) + 1",
+        "torch.relu(x.mT).mT.view(torch.int32).view(torch.float32) * 2",
+        # Backends of torch differ in how results lie.
+        "F.scaled_dot_product_attention(x.relu(), x, x).transpose(1, 2).reshape(3, 6, -1) * 2",
+        "F.conv2d(torch.relu(x.permute(0, 2, 1, 3)), w).view(3, -1) + 1",
+        # Views that torch makes where memory repeats, or in another order.
+        "(x.roll(1, 1) + x.flip(2), x.unfold(3, 3, 2).sum(-1), x.diagonal(0, 2, 3) * 2)",
+        "(x[..., None].expand(-1, -1, -1, -1, 2).flatten(3) * 2, x.rot90(1, (2, 3)) + 1)",
+    ],
+)
+def test_a_view_of_what_lies_otherwise_than_the_models(
+    forward: str, tmp_path: Path, compiled_folder: Path
+) -> None:
+    import torch
+
+    problem = problem_of(tmp_path, forward, **IMAGE, w="torch.randn(4, 6, 1, 1)")
+    planned = Planned(problem, "cpp", compiled_folder)
+    x, w = torch.randn(3, 8, 6, 5), torch.randn(4, 6, 1, 1)
+    torch.testing.assert_close(planned.run(x, w), planned.models()[0](x, w))

@@ -232,14 +232,15 @@ def test_problems_of_a_checkout_become_the_folder_of_a_run() -> None:
     twice, positive, broken, half, count = first.stderr.splitlines()
     name = "runs/mine/level_1_problem_{}_sample_0_kernel.py"
     assert twice == f"{name.format(1)}: written"
-    assert positive.startswith(
-        f"{name.format(2)}: not rendered: {level / '2_Positive.py'}: model: "
+    assert positive == (
+        f"{name.format(2)}: written, no kernel of its own: all of it stays in torch "
+        "(forward makes a tensor whose shape depends on values of its inputs)"
     )
     assert broken.startswith(f"{name.format(3)}: not rendered: {level / '3_Broken.py'}:1: ")
     assert half == f"{name.format(12)}: written"
-    assert count == "2 of 4 problems rendered"
+    assert count == "3 of 4 problems rendered, 1 of them without a kernel of their own"
     files = generated_files([Path("runs/mine")], Wanted())
-    assert [file.problem for file in files] == [1, 12]
+    assert [file.problem for file in files] == [1, 2, 12]
     assert files[0].path.read_text() == render(load_problem(str(level / "1_Twice.py")))
     again = kernelbench("bench", "--problems", "1", "-o", "runs/mine")
     assert again.exit_code == ExitCode.OK
@@ -261,6 +262,16 @@ def test_a_file_without_a_kernel_of_its_own_is_named_and_counted() -> None:
         "in torch"
     )
     assert count == "2 of 2 problems rendered, 1 of them without a kernel of their own"
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float64"])
+def test_a_file_of_another_dtype_is_told_why_it_has_no_kernel(dtype: str) -> None:
+    level = checkout(Path("bench")) / "KernelBench" / "level1"
+    text = (level / "1_Twice.py").read_text()
+    other = text.replace("(rows, columns)", f"(rows, columns).to(torch.{dtype})")
+    (level / "1_Twice.py").write_text(other)
+    result = kernelbench("bench", "--problems", "1", "--level", "1", "-o", "run")
+    assert f"stays in torch (x is {dtype}, and kernels are for float32)" in result.stderr
 
 
 def test_a_bug_that_one_problem_shows_stops_no_other(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,7 @@ from kernelgen.rendering.solution import render
 BACKENDS: tuple[Backend, ...] = get_args(Backend)
 # An input; what is named where it is declared, other inputs may not be called.
 MARK = "marked_input"
-CPP_WORDS = ("register", "inline", "mutable", "xor", "wchar_t", "true")
+CPP_WORDS = ("register", "inline", "mutable", "xor", "wchar_t", "true", "errno", "NAN", "φ")
 
 
 def product(
@@ -112,6 +112,20 @@ def test_words_of_cpp_are_none_for_further_inputs(name: str) -> None:
     model = norm.model.replace("residual", name)
     assert has_template(norm)
     assert not has_template(msgspec.structs.replace(norm, model=model))
+
+
+@pytest.mark.parametrize("name", ["0", "group-norm"])
+def test_a_layer_of_no_name_in_python_is_planned(name: str) -> None:
+    norm = load_problem("groupnorm")
+    layer = re.search(r"self\.(\w+) = nn\.GroupNorm", norm.model)
+    assert layer is not None
+    assert has_template(norm)
+    model = norm.model.replace(f"self.{layer[1]} = nn", f"self.{layer[1]}_ = nn")
+    model = re.sub(rf"self\.{layer[1]}_ = (.*)", rf'self.add_module("{name}", \1)', model)
+    model = model.replace(f"self.{layer[1]}(", f'getattr(self, "{name}")(')
+    odd = msgspec.structs.replace(norm, model=model, schedules={}, cases=())
+    assert not has_template(odd)
+    assert f'getattr(self, "{name}").weight' in render(odd)
 
 
 @pytest.mark.parametrize("name", ["out", "weight", "torch", "tuple", "ValueError", "_multiply"])

@@ -49,3 +49,29 @@ def test_a_size_that_is_not_understood_is_refused(tmp_path: Path, compiled_folde
     planned.check()
     with pytest.raises(ValueError, match="shape of x: the file is for"):
         planned.run(torch.randn(5, 10))
+
+
+@pytest.mark.parametrize("size", ["x.shape[0]", "y.shape[0]"])
+def test_a_size_of_two_inputs_is_that_of_both(
+    tmp_path: Path, compiled_folder: Path, size: str
+) -> None:
+    """A trace does not tell which of them it is: one that is broadcast has another."""
+    import torch
+
+    problem = problem_of(tmp_path, f"(x + y).relu() / {size}", x=X, y=X)
+    planned = Planned(problem, "cpp", compiled_folder)
+    planned.check(torch.randn(5, 10), torch.randn(5, 10))
+    with pytest.raises(ValueError, match="size 0 of y: the file is for 5, got 1"):
+        planned.run(torch.randn(5, 10), torch.randn(1, 10))
+
+
+def test_a_size_of_what_is_not_read_is_that_of_the_call(
+    tmp_path: Path, compiled_folder: Path
+) -> None:
+    import torch
+
+    given = "[{'x': torch.randn(4, 8), 'y': torch.randn(3, 8)}]"
+    forward = "d['y'].relu() / d['x'].shape[0]"
+    planned = Planned(problem_of(tmp_path, forward, takes="d", given=given), "cpp", compiled_folder)
+    d = {"x": torch.randn(6, 8), "y": torch.randn(3, 8)}
+    torch.testing.assert_close(planned.run(d), d["y"].relu() / 6)

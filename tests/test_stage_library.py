@@ -7,6 +7,7 @@ import pytest
 from planned_models import Planned, problem_of
 
 from kernelgen.problem.record import Backend
+from kernelgen.rendering.solution import render
 
 pytestmark = pytest.mark.sampled(rest="ci")
 
@@ -114,3 +115,95 @@ def test_an_attribute_shares_no_memory_with_what_the_caller_holds(
         torch.testing.assert_close(found, wanted)
         for held in (x, found, wanted):
             held.zero_()
+
+
+def _checked_twice(problem: Any, backend: Backend, compiled: Path) -> Planned:
+    """Compare a solution with its Model in two calls, with one state of random numbers each."""
+    import torch
+
+    planned = Planned(problem, backend, compiled)
+    reference, candidate = planned.models()
+    for seed in (1, 2):
+        torch.manual_seed(seed)
+        given = planned.reference["get_inputs"]()
+        torch.manual_seed(seed)
+        wanted = reference(*given)
+        torch.manual_seed(seed)
+        found = planned.run(*given, model=candidate)
+        torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-5, equal_nan=True)
+    return planned
+
+
+@pytest.mark.parametrize(
+    ("before", "forward"),
+    [
+        # Read by several kernels each, out of memory's order.
+        ("a, b = x.chunk(2, -1)", "(a * torch.sigmoid(b), a.abs().mean(), b.softmax(-1))"),
+        (
+            "i, f, g, o = x.chunk(4, 2)\nc = torch.sigmoid(f) * g + torch.sigmoid(i) * g.tanh()",
+            "(torch.sigmoid(o) * torch.tanh(c), c)",
+        ),
+        ("a, b = x.split([3, 5], 2)\nc, d = a.chunk(2, 1)", "(c * d, c + 1, d.sum(0), b.exp())"),
+        ("a, _, b = x.tensor_split(3, 1)", "(a * b, a.exp())"),
+        # One part, of a list.
+        ("(a,) = x.split(6, 1)\n(b,) = x.chunk(1, 0)", "(a * 2, a.sum(), b.exp())"),
+        ("(a,) = x[:, :1].unbind(1)", "(a * 2, torch.gradient(x, dim=1)[0] + 1)"),
+        # More results than a line holds.
+        ("", f"({', '.join(f'x * {k} + {k}' for k in range(2, 17))})"),
+        # Constants where torch takes a tensor alone.
+        ("y = x.clone()\ny[y < 0] = -1.5\ny[:, 0] = 1.0", "(y.exp(), y)"),
+        ("", "torch.where(x > 0, torch.tensor(2), torch.tensor(3)) * x"),
+        ("", "torch.stack([x[0, 0, 0], torch.tensor(2.5)])"),
+        ("y = x[0].clone()\ny.fill_diagonal_(2)", "y * 2"),
+    ],
+)
+def test_parts_and_constants(
+    before: str, forward: str, tmp_path: Path, compiled_folder: Path
+) -> None:
+    problem = problem_of(tmp_path, forward, before=before, x="torch.randn(4, 6, 8)")
+    _checked_twice(problem, "cpp", compiled_folder)
+
+
+@pytest.mark.parametrize(
+    ("before", "forward"),
+    [
+        # Nobody reads them, and what is drawn after them follows.
+        ("torch.randn(3)\nF.dropout(x, 0.1)", "F.dropout(x, 0.5) + 1"),
+        ("torch.rand_like(x)", "x + torch.rand(7)"),
+        # Their operands are computed, and lie as the Model's do.
+        ("", "F.dropout(torch.relu(x.transpose(1, 2)), 0.5)"),
+        ("", "(F.dropout(x.mT * 2, 0.3), F.alpha_dropout(x.permute(2, 0, 1) + 1, 0.5, True))"),
+        ("y = torch.relu(x.mT)", "(torch.rand_like(y), torch.bernoulli(y.sigmoid()), y.mT + 1)"),
+        ("y = torch.relu(x.permute(2, 0, 1))", "F.dropout(y.unsqueeze(1).flatten(0, 1), 0.5)"),
+        ("y = torch.exp(x.mT)\ny.uniform_(0, 1)", "y * 2"),
+        ("y = torch.empty_like(x)\ny.normal_(1, 2)", "y + x"),
+        ("y = torch.empty_like(x)\ny.bernoulli_(0.3)", "y + x"),
+        ("", "(F.dropout(x, 0.0), F.dropout(x, 1.0), F.rrelu(x, training=True), F.dropout(x))"),
+        ("", "F.dropout2d(torch.relu(x[None].transpose(1, 2)), 0.5)"),
+        # Without changes of views in place, torch.export has another dropout.
+        ("y = x.mT + 1\ny[0] = 2\ny[:, 1:].mul_(2)", "F.dropout(y.relu(), 0.5)"),
+    ],
+)
+def test_random_numbers_are_the_models(
+    before: str, forward: str, tmp_path: Path, compiled_folder: Path
+) -> None:
+    problem = problem_of(tmp_path, forward, before=before, x=X)
+    _checked_twice(problem, "cpp", compiled_folder)
+
+
+@pytest.mark.parametrize(
+    ("given", "device"),
+    [
+        ("7", "None"),
+        ("7, dtype=torch.float32", "None"),
+        ("7, device=x.device", "x.device"),
+        ("7, device=x.device, layout=torch.strided", "x.device"),
+    ],
+)
+def test_random_numbers_are_drawn_where_the_model_draws_them(
+    given: str, device: str, tmp_path: Path
+) -> None:
+    text = render(problem_of(tmp_path, f"x + torch.rand({given}).to(x.device)", x=X))
+
+    call = " ".join(text[text.index("aten.rand.default") :].split("\n\n")[0].split())
+    assert f"device={device}" in call

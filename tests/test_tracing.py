@@ -146,7 +146,7 @@ def test_a_float_is_a_scalar_and_other_plain_values_are_fixed(tmp_path: Path) ->
     graph = traced(tmp_path, "return (x * s).sum(n)", x="torch.rand(4, 8)", s="0.5", n="1")
 
     assert [(i.name, i.kind) for i in graph.inputs] == [("x", "input"), ("s", "scalar")]
-    assert graph.fixed == {"n": 1}
+    assert graph.fixed == {"n": "1"}
 
 
 def test_several_outputs_and_parts(tmp_path: Path) -> None:
@@ -219,18 +219,69 @@ def test_recurrent_layers_have_the_shapes_that_torch_gives(tmp_path: Path, layer
         ("return x * x.sum().item()", "pass", "depends on values of its inputs (aten.item)"),
         ("return x if x.sum() > 0 else -x", "pass", "depends on values of its inputs"),
         ("return x[x > 0]", "pass", "depends on values of its inputs"),
-        ("return x + torch.tensor([1.0] * 8)", "pass", "with register_buffer"),
-        ("return x", "self.n = torch.rand(3)[0].item()", "its constructor reads values"),
-        ("return torch.add(x, 1, out=torch.empty(4, 8))", "pass", "writes into its arguments"),
+        ("return x + torch.tensor([[[1.0] * 8]] * 9).cumsum(0)", "pass", "with register_buffer"),
+        ("return x * self.n", "self.n = int(torch.randint(9, ()))", "self.n follows from what"),
+        ("return x * sum(self.n)", "self.n = torch.rand(3).tolist()", "self.n follows from what"),
+        ("return x * G", "pass", "the tensor G, which no module"),
+        ("return x * K", "pass", "K at module level is drawn anew"),
+        ("self.n += 1\nreturn x * self.n", "self.n = 0", "keeps state in self.n;"),
+        ("self.n.append(1)\nreturn x * len(self.n)", "self.n = []", "keeps state in self.n;"),
+        (
+            "self.h[0] = self.h[0] + x\nreturn self.h[0]",
+            "self.h = [torch.zeros(4, 8)]",
+            "keeps state in self.h;",
+        ),
+        ("C['n'] += 1\nreturn x * C['n']", "pass", "keeps state in C;"),
+        ("return x + self.r.random()", "self.r = random.Random(0)", "keeps state in self.r;"),
+        ("return x + random.random()", "pass", "random numbers of Python's or numpy's"),
+        ("return x + numpy.random.rand()", "pass", "random numbers of Python's or numpy's"),
+        ("return torch.vmap(lambda row: row * 2)(x)", "pass", "forward calls vmap"),
+        (
+            "with torch.autocast('cpu', torch.bfloat16):\n    return self.fc(x)",
+            "self.fc = nn.Linear(8, 8)",
+            "forward computes under autocast",
+        ),
+        ("return torch.from_numpy(x.numpy() * 2)", "pass", "has numpy compute"),
+        ("return self.fc(x)", "self.fc = nn.LazyLinear(8)", "lazy modules have no parameters"),
+        ("return types.SimpleNamespace(x=x)", "pass", "an object of class SimpleNamespace"),
     ],
 )
 def test_what_has_no_graph_is_refused_and_can_be_graded(
     tmp_path: Path, body: str, layers: str, words: str
 ) -> None:
-    message = refusal(tmp_path, body, layers=layers)
+    top = "import random, types\nimport numpy\n"
+    top += "G = torch.rand(8)\n" * ("G" in body)
+    top += "K = torch.rand(()).item()\n" * ("K" in body)
+    top += "C = {'n': 0}\n" * ("C" in body)
+    message = refusal(tmp_path, body, layers=layers, top=top)
 
     assert words in message
     assert message.endswith("; it can still be graded")
+
+
+@pytest.mark.parametrize(
+    ("inputs", "words"),
+    [
+        ({"x, y": "torch.rand(4, 8)"}, "get_inputs returns 1 arguments, but forward takes (x, y)"),
+        ({"*, x": "torch.rand(4, 8)"}, "get_inputs returns 1 arguments, but forward takes (*, x)"),
+    ],
+)
+def test_inputs_that_forward_does_not_take_are_told(
+    tmp_path: Path, inputs: dict[str, str], words: str
+) -> None:
+    found = problem(tmp_path, "return x", **inputs)
+    with pytest.raises(ProblemError) as error:
+        graph_of(found, Case(name=MAIN_CASE), "cpu")
+    assert words in str(error.value)
+    assert "can still be graded" not in str(error.value)
+
+
+@pytest.mark.parametrize("returned", ["torch.randn(4, 8)", "iter([torch.randn(4, 8)])"])
+def test_inputs_that_are_no_list_are_told(tmp_path: Path, returned: str) -> None:
+    found = problem(tmp_path, "return x")
+    found.path.write_text(found.path.read_text().replace("[torch.randn(4, 8)]", returned))
+    with pytest.raises(ProblemError, match="let it return the list of forward's arguments"):
+        graph_of(read_kernelbench_problem(found.path), Case(name=MAIN_CASE), "cpu")
 
 
 def test_what_the_code_raises_is_told_with_its_line(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """`kernelgen render`: problems to solutions."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from kernelgen.problem.record import Backend, Problem
 from kernelgen.rendering.choose import ARCHITECTURES, DEFAULT_ARCHITECTURE
 from kernelgen.rendering.files import SOLUTION_FOLDERS, difference, write_if_different
 from kernelgen.rendering.solution import render, render_reference
-from kernelgen.solution.file import NO_KERNEL
+from kernelgen.solution.file import NO_KERNEL, STAYS
 
 
 def _settings(
@@ -196,4 +197,6 @@ def _finish(texts: dict[Path, str], *, check: bool) -> None:
 def _write(path: Path, text: str) -> None:
     written = "written" if write_if_different(path, text) else "unchanged"
     also = ", no kernel of its own: all of it stays in torch" if NO_KERNEL in text else ""
+    if also and (why := re.search(rf"^{STAYS}(.*)$", text, re.MULTILINE)):
+        also += f" ({why[1]})"
     click.echo(f"{path}: {written}{also}", err=True)

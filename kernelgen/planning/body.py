@@ -120,15 +120,19 @@ class Body:
         waiting = self._waiting.steps.get(name)
         if isinstance(waiting, Apply):
             arguments: dict[str, StepValue] = {}
+            kinds = {self._waiting.types[read].dtype for read in inputs_of(waiting)}
+            whole = waiting.operator.takes == "any" and kinds <= {"bool", "int64"}
             for parameter, argument in waiting.arguments.items():
                 if not waiting.operator.reads(parameter):
                     continue
                 if isinstance(argument, Reference):
                     arguments[parameter] = self.value(argument.name)
                 elif isinstance(argument, bool | int | float):
-                    arguments[parameter] = argument
+                    is_int = type(argument) is int and waiting.operator.takes == "any"
+                    arguments[parameter] = float(argument) if is_int and not whole else argument
             made = self.names.local(waiting.operator.name)
-            step = Step(name=made, operator=waiting.operator.name, arguments=arguments)
+            dtype = self._waiting.types[name].dtype
+            step = Step(name=made, operator=waiting.operator.name, arguments=arguments, dtype=dtype)
             self._steps.append(step)
         else:
             assert waiting is None, f"{name} is a reduction, and not in memory"

@@ -8,11 +8,11 @@ import ast
 import atexit
 import contextlib
 import functools
-import re
 import subprocess
 import tempfile
 import threading
 from collections.abc import Iterable
+from keyword import iskeyword
 from pathlib import Path
 
 import msgspec
@@ -30,7 +30,7 @@ from kernelgen.planning.capture_host import (
     frame,
     read_frame,
 )
-from kernelgen.planning.graph import Graph, is_plain
+from kernelgen.planning.graph import Graph, Named, is_plain
 from kernelgen.planning.sizes import Resize
 from kernelgen.problem.python_text import parse_python
 from kernelgen.problem.record import Case, Device, Problem
@@ -44,9 +44,25 @@ from kernelgen.solution.source import Source
 
 # Most take a fifth of a second, the largest of KernelBench's three.
 DEADLINE_S = 60.0
-# Shapes without values take next to nothing.
-_MEMORY_BYTES = 4 << 30
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z0-9_]+)*")
+# Shapes without values take next to nothing, parameters that a constructor reads what they take.
+_MEMORY_BYTES = 8 << 30
+# What a value, or the place of one, may consist of; `torch.tensor` is for a constant.
+_OF_TEXT = (
+    *(ast.Expression, ast.Constant, ast.Name, ast.Attribute, ast.Subscript, ast.expr_context),
+    *(ast.Tuple, ast.List, ast.Dict, ast.Set, ast.UnaryOp, ast.USub, ast.Call, ast.keyword),
+)
+_CALLED = ("", "len", "set", "float", "torch.tensor", "self.get_submodule")
+
+
+class NoGraphError(ProblemError):
+    """A Model whose forward has no graph, which stays in torch; `why` is for a user."""
+
+    def __init__(self, path: Path, why: str) -> None:
+        before, after = "no kernels can be planned: ", "; it can still be graded"
+        super().__init__(path, None, "model", f"{before}{why}{after}")
+        self.why = self.message.removeprefix(before).removesuffix(after)
+
+
 _KNOWN: dict[Trace, Graph | Refused] = {}
 
 
@@ -111,8 +127,10 @@ def _found(problem: Problem, reply: Graph | Refused) -> Graph | ProblemError:
     message = f"its code raises {reply.kind}: {reply.message}"
     if reply.module:
         message = f"it needs the module {reply.module}, which is not installed; install it"
+    elif reply.kind == "inputs":
+        message = reply.message
     elif reply.kind == "graph":
-        message = f"no kernels can be planned: {reply.message}; it can still be graded"
+        return NoGraphError(problem.path, reply.message)
     blame = reply.line if problem.module_source is not None and reply.line else None
     return ProblemError(problem.path, blame, "model", message)
 
@@ -133,7 +151,7 @@ def _traced(traces: tuple[Trace, ...], imports: tuple[str, ...]) -> list[Graph |
                 )
         graphs = [_checked(r) if isinstance(r, Traced) else r for r in replies]
         return [g for _, g in zip(traces, graphs, strict=True) if not isinstance(g, NotContained)]
-    except (msgspec.MsgspecError, RecursionError, SyntaxError, ValueError) as error:
+    except (msgspec.MsgspecError, RecursionError, SyntaxError, TypeError, ValueError) as error:
         message = f"the process that traces it sent no graph: {error}"
         return [Refused(kind="graph", message=message)] * len(traces)
 
@@ -141,20 +159,30 @@ def _traced(traces: tuple[Trace, ...], imports: tuple[str, ...]) -> list[Graph |
 def _checked(traced: Traced) -> Graph:
     """Return a graph whose values are made before they are read, under names that may be printed.
 
+    Paths of parameters may be any text: rendering quotes what is no name.
+
     Raises:
         ValueError: it is none that a trace makes.
     """
     graph, made_with = traced.graph, ast.literal_eval(traced.made_with)
     known: set[str] = set()
     for one in graph.inputs:
-        _check_names(one.name, *([one.path] if one.path else []))
+        _check_names(one.name, one.type.dtype, *([one.size.input] if one.size else []))
+        _check_text(*([one.text] if one.text else []))
         known.add(one.name)
     for node in graph.nodes:
-        _check_names(node.name, node.aten, *node.arguments)
+        given = [
+            a for one in node.arguments.values() for a in (one if type(one) is tuple else (one,))
+        ]
+        named = [a.name for a in given if isinstance(a, Named)]
+        dtypes = [found.dtype for found in node.results if found]
+        _check_names(node.name, node.aten.replace("::", "."), *node.arguments, *named, *dtypes)
         if not known.issuperset(node.reads) or not node.results:
             raise ValueError(f"{node.name} reads what is not there")
         known.add(node.name)
-    _check_names(*graph.arguments, *graph.updates, *graph.fixed)
+    _check_names(*(name.removeprefix("*") for name in graph.arguments))
+    _check_names(*graph.kinds, *graph.kinds.values())
+    _check_text(*graph.fixed, *graph.fixed.values(), graph.returns % graph.outputs)
     if not {*graph.outputs, *graph.updates.values()} <= known:
         raise ValueError("it returns what is not there")
     if not isinstance(made_with, dict) or not all(map(is_plain, made_with.values())):
@@ -164,8 +192,17 @@ def _checked(traced: Traced) -> Graph:
 
 
 def _check_names(*names: str) -> None:
-    if wrong := [name for name in names if not _NAME.fullmatch(name)]:
+    parts = ((name, part) for name in names for part in name.split("."))
+    if wrong := [name for name, part in parts if not part.isidentifier() or iskeyword(part)]:
         raise ValueError(f"{wrong[0]!r} is no name")
+
+
+def _check_text(*texts: str) -> None:
+    for text in texts:
+        for node in ast.walk(ast.parse(text, mode="eval")):
+            called = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
+            if not isinstance(node, _OF_TEXT) or called not in _CALLED:
+                raise ValueError(f"{text!r} is no value")
 
 
 class _Server:

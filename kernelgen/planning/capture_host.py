@@ -236,8 +236,10 @@ def _become(request: TraceRequest, writer: int) -> None:
 
 
 def _reply(asked: Trace) -> Reply:
-    from kernelgen.planning.exported import NotPlannedError
-    from kernelgen.planning.tracing import SOURCE_NAME, trace
+    from kernelgen.planning.graph import NotPlannedError
+    from kernelgen.planning.model.flattened import WrongInputsError
+    from kernelgen.planning.model.made import SOURCE_NAME
+    from kernelgen.planning.tracing import trace
 
     try:
         graph = trace(asked.source, eval_mode=asked.eval_mode, resize=asked.resize)
@@ -245,8 +247,10 @@ def _reply(asked: Trace) -> Reply:
         return Traced(graph=bare, made_with=repr(graph.made_with))
     except NotPlannedError as error:
         return Refused(kind="graph", message=str(error))
+    except WrongInputsError as error:
+        return Refused(kind="inputs", message=str(error))
     except BaseException as error:  # noqa: BLE001 - the problem's code may raise anything
-        line = 0
+        line, kind = 0, type(error).__name__
         frame_of = error.__traceback__
         while frame_of is not None:
             if frame_of.tb_frame.f_code.co_filename == SOURCE_NAME:
@@ -255,5 +259,9 @@ def _reply(asked: Trace) -> Reply:
         if isinstance(error, SyntaxError) and error.filename == SOURCE_NAME:
             line = error.lineno or 0
         missing = error.name if isinstance(error, ModuleNotFoundError) else None
-        words = str(error).strip().splitlines() or [""]
-        return Refused(kind=type(error).__name__, message=words[0], line=line, module=missing or "")
+        words = (str(error).strip().splitlines() or [""])[0]
+        if not line and isinstance(error, Exception):
+            return Refused(kind="graph", message=f"to trace it fails ({kind}: {words})")
+        if "CUDA" in words or "NVIDIA" in words:
+            return Refused(kind="graph", message=f"its code needs a GPU to be traced ({words})")
+        return Refused(kind=kind, message=words, line=line, module=missing or "")

@@ -5,12 +5,16 @@ It is what torch.export gives before any decomposition, in records that need no 
 
 import math
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import msgspec
 
 MATRIX = 2  # dimensions
-InputKind = Literal["input", "scalar", "parameter", "buffer", "attribute"]
+InputKind = Literal["input", "scalar", "parameter", "buffer", "attribute", "constant"]
+
+
+class NotPlannedError(Exception):
+    """A forward does what a graph cannot say; the message is for the user."""
 
 
 class TensorType(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,11 +63,16 @@ Argument = Item | tuple[Item, ...]
 
 
 class SizeOf(msgspec.Struct, frozen=True, kw_only=True):
-    """factor times a size of an input."""
+    """factor times a size of an input.
+
+    Attributes:
+        alike: other dimensions of inputs that have this size, so that it may be theirs.
+    """
 
     input: str
     dim: int
     factor: int
+    alike: frozenset[tuple[str, int]] = frozenset()
 
 
 class GraphInput(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,8 +81,11 @@ class GraphInput(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         name: of the value; of forward's parameter, if it is one.
         kind: `scalar` is a float that forward gets, here a 0-dimensional float64; `attribute` a
-            tensor that a module holds without having registered it, so that no `.to()` moves it.
+            tensor that a module holds without having registered it, so that no `.to()` moves it;
+            `constant` a tensor that forward makes from numbers.
         path: of a parameter, buffer or attribute, such as `net.0.weight`.
+        text: Python for what has neither forward's parameter nor a path: `state[0]` of a parameter,
+            `self.scales[0]` of the Model's, `torch.tensor([1.0])`.
         size: what a `scalar` is that forward does not get, but finds in another input.
     """
 
@@ -81,6 +93,7 @@ class GraphInput(msgspec.Struct, frozen=True, kw_only=True):
     kind: InputKind
     type: TensorType
     path: str = ""
+    text: str = ""
     size: SizeOf | None = None
 
 
@@ -96,6 +109,7 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
         results: types of its results; None is one that is no tensor.
         module: path of the layer that calls it, "" for the Model itself.
         layer: that layer's class where it is one of torch.nn's, such as `GroupNorm`; else "".
+        draws: it takes random numbers, so that what draws after it depends on it.
     """
 
     name: str
@@ -106,6 +120,7 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
     results: tuple[TensorType | None, ...]
     module: str = ""
     layer: str = ""
+    draws: bool = False
 
     def argument(self, name: str) -> str:
         """Return the name of the value that an argument is.
@@ -168,28 +183,34 @@ class Graph(msgspec.Struct, frozen=True, kw_only=True):
     """A forward.
 
     Attributes:
-        arguments: forward's parameters in order, those that are not in the graph included.
+        arguments: forward's parameters in order, those that are not in the graph included, the last
+            one perhaps `*args`.
+        kinds: types of those that are no tensor, such as `list`.
         inputs: in order.
         nodes: in an order in which they can run.
         outputs: names of what forward returns.
         returns: what forward returns as Python, with `%s` for each of them: `(%s, {'max': %s})`.
         updates: path of a buffer -> name of the value that forward leaves in it.
-        fixed: forward's parameters that are no tensor and no float -> their value, which is in the
-            graph.
+        fixed: Python for what forward gets that is no tensor and no float, and for sizes of
+            structures -> the value that is in the graph, as Python: `len(state)` -> `2`.
         bound: (input, dimension) of sizes that forward takes no others of, as far as is known.
         made_with: the constructor's parameters -> the plain values (`is_plain`) that Model was made
             with.
+        indexed: paths, up to a number in them that is a position in a list of layers or
+            parameters: `net.0`, of `net.0.weight`. Other numbers are names.
     """
 
     arguments: tuple[str, ...]
+    kinds: dict[str, str] = {}
     inputs: tuple[GraphInput, ...]
     nodes: tuple[Node, ...]
     outputs: tuple[str, ...]
     returns: str
     updates: dict[str, str] = {}
-    fixed: dict[str, Scalar] = {}
+    fixed: dict[str, str] = {}
     bound: frozenset[tuple[str, int]] = frozenset()
     made_with: dict[str, Any] = {}
+    indexed: frozenset[str] = frozenset()
 
     @property
     def input_types(self) -> dict[str, TensorType]:
@@ -207,13 +228,43 @@ class Graph(msgspec.Struct, frozen=True, kw_only=True):
 
 def is_plain(value: object) -> bool:
     """Return whether a value is one that its repr says whole."""
-    if isinstance(value, list | tuple):
-        return all(map(is_plain, value))
+    if type(value) is dict:
+        return all(map(is_plain, (*value, *value.values())))
+    if type(value) in {list, tuple}:
+        return all(map(is_plain, cast("list[object]", value)))
     return (
         value is None
         or (type(value) is float and math.isfinite(value))
         or (type(value) in {bool, int, str})
     )
+
+
+def written(value: object, known: Callable[[object], str | None] = lambda _: None) -> str:
+    """Return Python for a value, a structure of values or a dtype of torch's.
+
+    Args:
+        value: an OrderedDict is written as a dict, a namedtuple as a tuple.
+        known: Python for such a value; None where it has no other than usual.
+
+    Raises:
+        NotPlannedError: no Python says it whole.
+    """
+    kind = type(value)
+    if (text := known(value)) is not None:
+        return text
+    if isinstance(value, dict) and kind.__module__ in {"builtins", "collections"}:
+        items = (f"{written(key)}: {written(part, known)}" for key, part in value.items())
+        return f"{{{', '.join(items)}}}"
+    if isinstance(value, list | tuple):
+        parts = ", ".join(written(part, known) for part in value)
+        return f"[{parts}]" if isinstance(value, list) else f"({parts}{',' * (len(value) == 1)})"
+    if isinstance(value, float) and kind is float:
+        return repr(value) if math.isfinite(value) else f'float("{value}")'
+    if kind.__module__ == "torch" and kind.__name__ in {"dtype", "layout", "memory_format"}:
+        return str(value)
+    if not is_plain(value):
+        raise NotPlannedError(f"forward takes or returns an object of class {kind.__name__}")
+    return repr(value)
 
 
 def references(*arguments: Argument) -> list[str]:

@@ -11,7 +11,7 @@ import msgspec
 
 from kernelgen.planning.body import Body, Waiting
 from kernelgen.planning.graph import Argument, GraphInput, Node, Reference
-from kernelgen.planning.naming import SUMS, Names, without_overload
+from kernelgen.planning.naming import SUMS, Names, called, without_overload
 from kernelgen.planning.plan import (
     POOLED,
     Accumulator,
@@ -28,8 +28,8 @@ from kernelgen.planning.reductions import Gather
 
 VIEWS = frozenset(
     """
-    alias chunk detach expand expand_as flatten movedim narrow numpy_T permute select slice split
-    squeeze t transpose unbind unflatten unfold unsqueeze view view_as
+    alias chunk detach expand expand_as flatten getitem movedim narrow numpy_T permute select slice
+    split squeeze t transpose unbind unflatten unfold unsqueeze view view_as
     """.split()  # noqa: SIM905 - a list of words reads best as words
 )
 _COMPUTES = frozenset(
@@ -47,7 +47,7 @@ class Making:
         self._waiting, self._types = waiting, waiting.types
         self._kernels = Names()
         # What a parameter is called in its layer, and a view of it in a kernel.
-        self._called = {i.name: i.path.split(".")[-1] for i in inputs if i.path}
+        self._called = {i.name: called(i.path) for i in inputs if i.path}
 
     def map(self, values: tuple[str, ...]) -> Map:
         """Return the stage of values of one shape that wait for no reduction."""

@@ -8,7 +8,7 @@ import msgspec
 from kernelgen.errors import ProblemError
 from kernelgen.planning.capture import graph_of, graphs_of
 from kernelgen.planning.graph import Argument, Graph, TensorType, references
-from kernelgen.planning.plan import Library, Plan, Reduce, Stage
+from kernelgen.planning.plan import Library, Plan, Reduce, Source, Stage
 from kernelgen.planning.planner import plan_of_simple, simplified
 from kernelgen.planning.segments import with_maps_fused
 from kernelgen.planning.sizes import dimensions_of, resizes_of, sizes_like, with_size
@@ -57,8 +57,12 @@ def plan_of_problem(problem: Problem, main: Case, device: Device) -> ProblemPlan
             message = f"its plan is not the main case's, which a file is rendered for: {difference}"
             raise ProblemError(problem.path, None, f"cases.{case.name}", message)
         free |= {n for n, v in graph.made_with.items() if other.made_with.get(n) != v}
+        sizes = dimensions_of(other)
+        plan = msgspec.structs.replace(
+            plan, sources=tuple(_with_alike(source, sizes) for source in plan.sources)
+        )
         # Sizes that another case shares with the main one.
-        shared = dimensions_of(graph).items() & dimensions_of(other).items()
+        shared = dimensions_of(graph).items() & sizes.items()
         bound &= {place for place, _ in shared}
     plan = with_maps_fused(msgspec.structs.replace(plan, bound=bound))
     if device == "cuda":
@@ -66,6 +70,15 @@ def plan_of_problem(problem: Problem, main: Case, device: Device) -> ProblemPlan
         stages = tuple(_with_own_product(stage, types) for stage in plan.stages)
         plan = msgspec.structs.replace(plan, stages=stages)
     return ProblemPlan(graph=graph, plan=plan, free=frozenset(free))
+
+
+def _with_alike(source: Source, sizes: dict[tuple[str, int], int]) -> Source:
+    """Return a source whose size is only alike to what has that size in another case as well."""
+    if source.size is None:
+        return source
+    own = sizes[source.size.input, source.size.dim]
+    alike = frozenset(place for place in source.size.alike if sizes.get(place) == own)
+    return msgspec.structs.replace(source, size=msgspec.structs.replace(source.size, alike=alike))
 
 
 def _with_own_product(stage: Stage, weights: dict[str, TensorType]) -> Stage:
@@ -113,7 +126,7 @@ def _with_sizes(problem: Problem, case: Case, device: Device) -> Graph:
 
 def _skeleton(plan: Plan) -> list[str]:
     """Return a plan without its sizes: a description of each stage, in order."""
-    return [*map(_described, plan.stages), ", ".join(plan.outputs)]
+    return [*map(_described, plan.stages), plan.returns % plan.outputs]
 
 
 def _difference(skeleton: list[str], other: list[str]) -> str:

@@ -64,7 +64,10 @@ class Operator(msgspec.Struct, frozen=True):
 
     def expression(self, backend: Backend, arguments: Mapping[str, str | Number]) -> str:
         """Return the C expression; text among the arguments is C, numbers become literals."""
-        texts = {n: v if isinstance(v, str) else literal(v) for n, v in arguments.items()}
+        whole = self.takes == "any"  # or not a float
+        texts = {
+            n: v if isinstance(v, str) else literal(v, whole=whole) for n, v in arguments.items()
+        }
         return fill(self.cuda if backend == "cuda" else self.cpp, texts)
 
     def reads(self, parameter: str) -> bool:
@@ -97,10 +100,15 @@ def operator_for(
     return None
 
 
-def literal(value: Number) -> str:
-    """Return a number as C writes it: the shortest text of the nearest float32, or a bool."""
+def literal(value: Number, *, whole: bool = False) -> str:
+    """Return a number as C writes it: the shortest text of the nearest float32, or a bool.
+
+    With `whole`, an int stays one, of at most 64 bits.
+    """
     if isinstance(value, bool):
         return "true" if value else "false"
+    if whole and isinstance(value, int):
+        return "INT64_MIN" if value == -(2**63) else str(value)
     if math.isnan(value):
         return "NAN"
     nearest = _float32(value)

@@ -4,16 +4,27 @@ from collections import Counter
 from collections.abc import Iterable
 from math import prod
 
+import msgspec
+
 from kernelgen.planning.body import Apply, Waiting, inputs_of
-from kernelgen.planning.graph import Argument, Graph, Node, references, renamed
+from kernelgen.planning.graph import Argument, Graph, Node, Reference, references, renamed
 from kernelgen.planning.making import Making
-from kernelgen.planning.plan import Stage
+from kernelgen.planning.naming import without_overload
+from kernelgen.planning.plan import Library, Stage, reads
 from kernelgen.planning.pooling import Window
-from kernelgen.planning.rewrites.builder import broadcast
+from kernelgen.planning.rewrites.builder import broadcast, is_contiguous
 
 # Tensors of a value's size that it is computed from. To read two again costs no more than to write
 # the value and to read that.
 _MANY = 3
+# What depends on where elements lie: the order in which they get random numbers, or new views.
+_BY_LAYOUT = frozenset(
+    """
+    alpha_dropout as_strided bernoulli cauchy dropout exponential feature_alpha_dropout
+    feature_dropout geometric log_normal native_dropout normal normal_functional poisson rand_like
+    randint_like randn_like random rrelu rrelu_with_noise uniform
+    """.split()  # noqa: SIM905 - a list of words reads best as words
+)
 
 
 class Placing:
@@ -28,6 +39,8 @@ class Placing:
         same: another name of the same value.
         parts: of a result of several -> its value.
         stages: that bring values into memory, in their order.
+        as_traced: what has the strides that the Model's has, as far as inputs have.
+        known: those of them that depend on no operator of torch, whose strides may vary.
     """
 
     def __init__(self, graph: Graph) -> None:
@@ -40,6 +53,7 @@ class Placing:
         self.same: dict[str, str] = {}
         self.parts: dict[tuple[str, int], str] = {}
         self.stages: list[Stage] = []
+        self.as_traced, self.known = set(self.types), set(self.types)
         self._making = Making(self.waiting, graph.inputs)
         self._readers = Counter(name for node in graph.nodes for name in node.reads)
         self._readers.update((*graph.outputs, *graph.updates.values()))
@@ -63,6 +77,8 @@ class Placing:
 
     def place(self, value: str) -> None:
         """Add the stages that leave a value in memory."""
+        if value in self.in_memory:
+            return
         self._place_shared(value)
         self._place_views(value)
         if value in self.in_memory:
@@ -151,6 +167,14 @@ class Placing:
     def _done(self, stage: Stage, *values: str) -> None:
         self.stages.append(stage)
         self.in_memory.update(values)
+        if not isinstance(stage, Library):
+            values_in_order = {v for v in values if is_contiguous(self.types[v])}
+            self.as_traced |= values_in_order
+            self.known |= values_in_order
+        elif self.as_traced.issuperset(reads(stage)):
+            self.as_traced.update(values)
+            if stage.view and self.known.issuperset(reads(stage)):
+                self.known.update(values)
         for value in values:
             self.waiting.steps.pop(value, None)
 
@@ -221,9 +245,48 @@ class Placing:
 
     def library(self, node: Node) -> None:
         """Leave a node to torch."""
+        if without_overload(node.aten) in _BY_LAYOUT or node.aten == "view.dtype":
+            for name in node.reads:
+                self._place_as_traced(self.looked_at(name))
         arguments = self.resolved_arguments(node)
         for name in references(*arguments.values()):
             self.place(name)
+        if node.aten == "view.default" and not self.known.issuperset(
+            references(*arguments.values())
+        ):
+            node = msgspec.structs.replace(node, aten="reshape.default")
         stage = self._making.library(node, arguments)
         self.parts |= {(node.name, index): name for index, name in enumerate(stage.results)}
         self._done(stage, *stage.results)
+
+    def _place_as_traced(self, value: str) -> None:
+        """Put a value into memory with the strides that the Model's has; kernels write in order."""
+        self.place(value)
+        if value in self.as_traced:
+            return
+        found = self.types[value]
+        dims = range(len(found.shape))
+        order = sorted(dims, key=lambda d: -found.strides[d])
+        calls: list[tuple[str, str, dict[str, Argument]]] = [
+            ("in_memory", "permute.default", {"dims": tuple(order)}),
+            ("ordered", "contiguous.default", {}),
+            ("strided", "permute.default", {"dims": tuple(order.index(d) for d in dims)}),
+        ]
+        of = value
+        for word, aten, others in calls:
+            name = f"{value}_{word}"
+            arguments = {"self": Reference(of), **others}
+            self.types[name] = found
+            self.library(
+                Node(
+                    name=name,
+                    aten=aten,
+                    arguments=arguments,
+                    given=len(arguments),
+                    results=(found,),
+                )
+            )
+            of = name
+        self.same[value] = of
+        self.as_traced.add(of)
+        self.known.add(of)

@@ -7,7 +7,7 @@ from typing import Literal
 
 import msgspec
 
-from kernelgen.planning.graph import Argument, Scalar, SizeOf, TensorType, references
+from kernelgen.planning.graph import Argument, InputKind, SizeOf, TensorType, references
 
 StepValue = str | float | int | bool
 """The name of an operand or of an earlier step, or a number."""
@@ -50,12 +50,15 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         operator: its name in the table of operators.
-        arguments: by the operator's parameters.
+        arguments: by the operator's parameters; a whole number is an int where it is compared as
+            one.
+        dtype: of the value.
     """
 
     name: str
     operator: str
     arguments: dict[str, StepValue]
+    dtype: str
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):
@@ -272,16 +275,23 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
     """A value that forward starts from.
 
     Attributes:
+        kind: of the graph's input; a `scalar` is a float of Python's.
         path: of a parameter or buffer; "" for an argument of forward.
-        is_number: a float of Python's.
+        text: as of the graph's input, Python for what has neither a name nor a path.
         size: what of another source it is, where forward does not get it.
     """
 
     name: str
     type: TensorType
+    kind: InputKind = "input"
     path: str = ""
-    is_number: bool = False
+    text: str = ""
     size: SizeOf | None = None
+
+    @property
+    def is_number(self) -> bool:
+        """Whether it is a float of Python's."""
+        return self.kind == "scalar"
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
@@ -294,10 +304,11 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         outputs: names of the values that it returns.
         returns: what it returns, with `%s` for each of them.
         updates: path of a buffer -> the value that forward leaves in it.
-        fixed: forward's parameters whose value the plan is for.
+        kinds, fixed: as of the graph.
         attributes: paths of tensors that the Model holds without having registered them, so that
             they stay where they were made.
         bound: (source, dimension) whose size is that of the plan; others are refused.
+        indexed: as of the graph.
     """
 
     arguments: tuple[str, ...]
@@ -306,14 +317,16 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     outputs: tuple[str, ...]
     returns: str
     updates: dict[str, str] = {}
-    fixed: dict[str, Scalar] = {}
+    kinds: dict[str, str] = {}
+    fixed: dict[str, str] = {}
     attributes: frozenset[str] = frozenset()
     bound: frozenset[tuple[str, int]] = frozenset()
+    indexed: frozenset[str] = frozenset()
 
     @property
     def inputs(self) -> tuple[Source, ...]:
         """The tensors that forward gets."""
-        return tuple(s for s in self.sources if not s.path and not s.is_number)
+        return tuple(s for s in self.sources if s.kind == "input")
 
     def fixed_sizes(self) -> str:
         """Return in words which sizes of the inputs are those of the plan, "" if none is."""

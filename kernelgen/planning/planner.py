@@ -3,12 +3,13 @@
 Pointwise operators and reductions wait until a value is needed in memory (placing.py).
 """
 
+from collections.abc import Mapping
 from typing import cast
 
 import msgspec
 
 from kernelgen.planning.body import Apply
-from kernelgen.planning.graph import Argument, Graph, Node, references
+from kernelgen.planning.graph import Argument, Graph, Node, Reference, TensorType, references
 from kernelgen.planning.making import VIEWS, result_names
 from kernelgen.planning.naming import without_overload
 from kernelgen.planning.operators import Operator, operator_for
@@ -16,6 +17,7 @@ from kernelgen.planning.placing import Placing
 from kernelgen.planning.plan import Plan, Source, reads
 from kernelgen.planning.pooling import window_of, with_means
 from kernelgen.planning.reductions import gathers_of
+from kernelgen.planning.rewrites.builder import DTYPES
 from kernelgen.planning.rewrites.decompose import decomposed
 from kernelgen.planning.rewrites.scans import with_scans
 
@@ -60,8 +62,9 @@ class _Planner:
         for value in updates.values():
             values.place(value)
         used = {name for stage in values.stages for name in reads(stage)} | {*outputs}
+        used |= {i.size.input for i in self._graph.inputs if i.size and i.name in used}
         sources = tuple(
-            Source(name=i.name, type=i.type, path=i.path, is_number=i.kind == "scalar", size=i.size)
+            Source(name=i.name, type=i.type, kind=i.kind, path=i.path, text=i.text, size=i.size)
             for i in self._graph.inputs
             if i.name in used or i.name in updates.values()
         )
@@ -72,9 +75,11 @@ class _Planner:
             outputs=outputs,
             returns=self._graph.returns,
             updates=updates,
+            kinds=self._graph.kinds,
             fixed=self._graph.fixed,
             attributes=frozenset(i.path for i in self._graph.inputs if i.kind == "attribute"),
             bound=self._graph.bound,
+            indexed=self._graph.indexed,
         )
 
     def _add(self, node: Node) -> None:
@@ -82,12 +87,7 @@ class _Planner:
         for name, found in zip(result_names(node), node.results, strict=True):
             if found is not None:
                 values.types[name] = found
-        if node.aten == "getitem":
-            value, index = node.argument("value"), node.arguments["index"]
-            assert isinstance(index, int)
-            values.same[node.name] = values.parts[value, index]
-            return
-        if self._pointwise(node):
+        if self._part(node) or self._pointwise(node):
             return
         if (gathers := gathers_of(node, values.types)) and _is_known(node):
             for index, (name, one) in enumerate(zip(result_names(node), gathers, strict=True)):
@@ -95,7 +95,8 @@ class _Planner:
                 values.waiting.steps[name] = msgspec.structs.replace(one, of=of, at=at)
                 values.parts[node.name, index] = name
             return
-        if without_overload(node.aten) in VIEWS and len(node.results) == 1:
+        is_view = without_overload(node.aten) in VIEWS and "self" in node.arguments
+        if is_view and len(node.results) == 1 and node.types:
             values.views[node.name] = node
         elif node.aten in {"scan_sum", "scan_prod"} and _is_known(node):
             values.scan(node)
@@ -104,16 +105,25 @@ class _Planner:
         else:
             values.library(node)
 
+    def _part(self, node: Node) -> bool:
+        if node.aten != "getitem":
+            return False
+        value, index = node.argument("value"), node.arguments["index"]
+        assert isinstance(index, int)
+        part = self._values.parts[value, index]
+        if part not in self._values.types:
+            return False  # the only one of a list, which torch takes out of it
+        self._values.same[node.name] = part
+        return True
+
     def _pointwise(self, node: Node) -> bool:
         values = self._values
         arguments = values.resolved_arguments(node)
-        found = operator_for(node.aten, arguments)
-        if found is None or not _is_known(node):
+        found = kernel_row(msgspec.structs.replace(node, arguments=arguments), values.types)
+        if found is None:
             return False
-        operator, filled = found[0], cast("dict[str, Argument]", found[1])
+        operator, filled = found
         inputs = references(*filled.values())
-        if not all(self._suits(operator, name) for name in inputs):
-            return False
         if operator.name == "identity":
             # torch returns the operand itself: no kernel copies it.
             (only,) = inputs
@@ -126,11 +136,45 @@ class _Planner:
             values.constants[node.name] = node
         return True
 
-    def _suits(self, operator: Operator, name: str) -> bool:
-        found = self._values.types[name]
-        if found.dtype == "float64":
-            return not found.shape and operator.takes != "bool"
-        return found.dtype in _TAKEN[operator.takes]
+
+def kernel_row(
+    node: Node, types: Mapping[str, TensorType]
+) -> tuple[Operator, dict[str, Argument]] | None:
+    """Return the row of a node that a kernel computes as torch does, and its arguments, filled in.
+
+    None if there is none, or C would give another type than torch, or compute in another: bools
+    are added as bools, whole numbers as whole numbers.
+    """
+    found = operator_for(node.aten, node.arguments)
+    if found is None or not _is_known(node):
+        return None
+    operator, filled = found[0], cast("dict[str, Argument]", found[1])
+    made = node.type.dtype
+    tensors: set[str] = set()  # the types of those that are computed with
+    floats = operator.takes != "float" or not references(*filled.values())
+    for name, value in filled.items():
+        if isinstance(value, Reference):
+            one = types[value.name]
+            is_number = one.dtype == "float64" and not one.shape and operator.takes != "bool"
+            if not is_number and one.dtype not in _TAKEN[operator.takes]:
+                return None
+            if name not in {"condition", "mask"}:
+                tensors.add(one.dtype)
+            elif one.dtype != "bool":
+                return None
+        elif operator.reads(name):
+            floats |= not isinstance(value, bool)
+            if operator.result == "like" and made == "bool" and not isinstance(value, bool):
+                return None
+    if operator.result != "like":
+        suits = made == DTYPES[operator.result]
+    else:
+        suits = made == "float32" or tensors <= {made}
+    casts = operator.result == "float" and operator.takes == "any"
+    suits &= "float64" not in tensors or "float32" in tensors or casts
+    # C divides bools as whole numbers.
+    suits &= floats or "float32" in tensors or operator.result == "like"
+    return (operator, filled) if suits else None
 
 
 def _is_known(node: Node) -> bool:

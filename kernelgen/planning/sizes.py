@@ -75,7 +75,8 @@ def with_size(graph: Graph, traced: Graph, other: Graph, resize: Resize) -> Grap
     nodes = [
         found.node(*three) for three in zip(graph.nodes, traced.nodes, other.nodes, strict=True)
     ]
-    if not found.understood or graph.outputs != other.outputs or graph.updates != other.updates:
+    rest = ("outputs", "returns", "updates", "fixed")
+    if not found.understood or any(getattr(graph, n) != getattr(other, n) for n in rest):
         return None
     return msgspec.structs.replace(
         graph, nodes=tuple(nodes), inputs=(*graph.inputs, *found.inputs.values())
@@ -125,13 +126,12 @@ class _Sizes:
         self.inputs: dict[int, GraphInput] = {}
         self._known = {i.name for i in graph.inputs}
         self._resize = resize
-        self._source = next(
-            (i.name, d)
-            for i in graph.inputs
-            if i.kind == "input"
-            for d, size in enumerate(i.type.shape)
-            if size == resize.size and not (resize.first and d)
+        self._source, *others = (
+            place
+            for place, size in dimensions_of(graph).items()
+            if size == resize.size and not (resize.first and place[1])
         )
+        self._alike = frozenset(others)
 
     def node(self, own: Node, traced: Node, other: Node) -> Node:
         """Return a node with sizes in place of the numbers that are twice as large in another."""
@@ -177,5 +177,5 @@ class _Sizes:
             name=wish,
             kind="scalar",
             type=_NUMBER,
-            size=SizeOf(input=name, dim=dim, factor=factor),
+            size=SizeOf(input=name, dim=dim, factor=factor, alike=self._alike),
         )

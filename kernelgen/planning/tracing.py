@@ -6,31 +6,31 @@ Not imported where the code is not trusted; `capture.py` runs it in a process of
 import contextlib
 import inspect
 import re
+import traceback
 from collections.abc import Iterator
 from typing import Any
 
 import msgspec
 import torch
 from torch._C import DispatchKey
-from torch._subclasses.fake_tensor import (
-    DataDependentOutputException,
-    FakeTensor,
-    FakeTensorMode,
-    unset_fake_temporarily,
-)
-from torch.overrides import TorchFunctionMode
+from torch._subclasses.fake_tensor import FakeTensorMode
 
-from kernelgen.planning.exported import (
-    NotPlannedError,
-    Reader,
-    ViewChangedError,
-    by_values,
-    number_of,
+from kernelgen.planning.exported import Reader, ViewChangedError, by_values, number_of
+from kernelgen.planning.graph import Graph, NotPlannedError, is_plain
+from kernelgen.planning.model.flattened import Flattened, inputs_of
+from kernelgen.planning.model.made import (
+    SOURCE_NAME,
+    Made,
+    OnCpu,
+    attributes_of,
+    generators,
+    made_of,
+    with_values,
 )
-from kernelgen.planning.graph import Graph, is_plain
+from kernelgen.planning.model.structures import Place, holds
 from kernelgen.planning.sizes import Resize
 
-SOURCE_NAME = "<problem>"
+_LISTS = (torch.nn.Sequential, torch.nn.ModuleList, torch.nn.ParameterList)
 _BY_VALUES = ("DataDependent", "GuardOnDataDependent", "DynamicOutputShape")
 
 
@@ -44,50 +44,84 @@ def trace(source: str, *, eval_mode: bool = False, resize: Resize | None = None)
 
     Raises:
         NotPlannedError: forward has no graph, or one that changes what it was given.
-        Exception: whatever the problem's code raises.
+        WrongInputsError: forward does not take what get_inputs returns.
+        Exception: whatever the problem's code raises on tensors that have values.
     """
-    space: dict[str, Any] = {"__name__": "reference"}
-    with FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad():
-        exec(compile(source, SOURCE_NAME, "exec"), space)  # noqa: S102 - contained by the caller
-        try:
-            given = space["get_inputs"]()
-            made_with = space["get_init_inputs"]()
-            with _Tables():
-                model = space["Model"](*made_with)
-        except DataDependentOutputException as error:
-            raise NotPlannedError(
-                f"its constructor reads values of tensors ({error.func})"
-            ) from error
+    with FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad(), OnCpu():
+        made = made_of(source)
         if eval_mode:
-            model.eval()
-        attributes = _attributes_as_buffers(model)
-        # A float stays an argument only as a tensor; it promotes no dtype.
-        inputs = [torch.tensor(x, dtype=torch.float64) if type(x) is float else x for x in given]
-        if resize is not None:
-            inputs = [_resized(x, resize) for x in inputs]
+            made.model.eval()
+        attributes = _attributes_as_buffers(made)
+        inputs = inputs_of(made)
         try:
-            with _recurrences_by_shape():
-                program = torch.export.export(model, tuple(inputs), strict=False)
-        except Exception as error:
-            raise _not_exported(error) from error
-    names = tuple(inspect.signature(model.forward).parameters)[: len(given)]
+            graph = _graph(made, Flattened(made, inputs, floats=True), attributes, resize)
+        except NotPlannedError:
+            # What a graph cannot keep as a number is fixed, as whole numbers are.
+            if not holds([*inputs.arguments.values()], float):
+                raise
+            graph = _graph(made, Flattened(made, inputs, floats=False), attributes, resize)
+    bound = inspect.signature(made.space["Model"]).bind(*made.given).arguments
+    return msgspec.structs.replace(
+        graph,
+        arguments=inputs.names,
+        kinds=inputs.kinds,
+        made_with={name: value for name, value in bound.items() if is_plain(value)},
+        indexed=_indexed(made.model),
+    )
+
+
+def _graph(
+    made: Made, flattened: Flattened, attributes: frozenset[str], resize: Resize | None
+) -> Graph:
+    """Return the graph of a Model's forward.
+
+    Raises:
+        NotPlannedError: it has none, or none that keeps the floats that it gets.
+    """
+    state = generators()
     try:
-        graph = Reader(program, names, given, attributes).graph()
+        with flattened, _recurrences_by_shape():
+            program = torch.export.export(made.model, flattened.resized(resize), strict=False)
+    except NotPlannedError:
+        raise
+    except Exception as error:
+        if _is_the_problems(error):
+            raise
+        raise _not_exported(error) from error
+    if generators() != state:
+        raise NotPlannedError("forward draws random numbers of Python's or numpy's")
+    outside = {id(value): name for name, value in made.space.items()}
+    graph = with_values(lambda: _read(program, flattened.places, attributes, outside))
+    numbers = {place.name for place in flattened.places if place.kind == "scalar"}
+    for node in graph.nodes:
+        wide = any(found and found.dtype == "float64" for found in node.results)
+        if wide and not numbers.isdisjoint(node.reads):
+            raise NotPlannedError(f"forward computes a number of numbers (aten.{node.aten})")
+    return msgspec.structs.replace(graph, returns=flattened.returns, fixed=flattened.fixed)
+
+
+def _read(
+    program: Any, places: list[Place], attributes: frozenset[str], outside: dict[int, str]
+) -> Graph:
+    try:
+        return Reader(program, places, attributes, outside).graph()
     except ViewChangedError:
         # The same without changes in place. Not for every forward: some layers, such as a batch
         # norm in training mode, are called in another way then.
         with _recurrences_by_shape():
             program = program.run_decompositions({})
-        graph = Reader(program, names, given, attributes).graph()
-    parameters = list(inspect.signature(space["Model"]).parameters)
-    plain = {n: v for n, v in zip(parameters, made_with, strict=False) if is_plain(v)}
-    return msgspec.structs.replace(graph, made_with=plain)
+        return Reader(program, places, attributes, outside).graph()
 
 
-def _resized(value: Any, resize: Resize) -> Any:
-    if not isinstance(value, torch.Tensor) or (shape := resize.shape(value.shape)) == value.shape:
-        return value
-    return value.new_empty(shape)
+def _indexed(model: torch.nn.Module) -> frozenset[str]:
+    """Return where numbers in paths are positions, as of `Graph.indexed`."""
+    return frozenset(
+        f"{prefix}.{place}".lstrip(".")
+        for prefix, owner in model.named_modules(remove_duplicate=False)
+        if isinstance(owner, _LISTS)
+        for place, inner in enumerate(owner)
+        if getattr(owner, str(place), None) is inner
+    )
 
 
 @contextlib.contextmanager
@@ -123,38 +157,27 @@ def _recurrent(inputs: torch.Tensor, state: Any, *others: Any) -> tuple[torch.Te
     return (out, *map(torch.empty_like, states))
 
 
-class _Tables(TorchFunctionMode):
-    """Has `torch.linspace`, and what is computed from it alone, have values in a constructor.
-
-    Rates that rise from layer to layer are made so, and read one by one.
-    """
-
-    def __torch_function__(
-        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
-        """Call a function, with tensors that have values if it is about such ones."""
-        given = [x for x in (*args, *(kwargs or {}).values()) if isinstance(x, torch.Tensor)]
-        fake = any(isinstance(x, FakeTensor) for x in given)
-        if function is torch.linspace or (given and not fake):
-            with unset_fake_temporarily():
-                return function(*args, **(kwargs or {}))
-        return function(*args, **(kwargs or {}))
-
-
-def _attributes_as_buffers(model: torch.nn.Module) -> frozenset[str]:
+def _attributes_as_buffers(made: Made) -> frozenset[str]:
     """Register the tensors that modules hold as plain attributes; return their paths.
 
     A buffer may be replaced by forward and read again by the next call, as such an attribute is. A
     number that is written down in the constructor stays a constant.
     """
     paths = set()
-    for prefix, module in model.named_modules():
-        for name, value in list(vars(module).items()):
-            if isinstance(value, torch.Tensor) and number_of(value) is None:
-                delattr(module, name)
-                module.register_buffer(name, value, persistent=False)
-                paths.add(f"{prefix}.{name}" if prefix else name)
+    for text, (path, module, name, value) in attributes_of(made.model).items():
+        if isinstance(value, torch.Tensor) and (number_of(value) is None or text in made.drawn):
+            delattr(module, name)
+            module.register_buffer(name, value, persistent=False)
+            paths.add(path)
     return frozenset(paths)
+
+
+def _is_the_problems(error: BaseException) -> bool:
+    """Whether forward would raise an error on any tensors: a line of its own does, or a name."""
+    frames = [frame.f_code.co_filename for frame, _ in traceback.walk_tb(error.__traceback__)]
+    # torch raises the former two in place of what it cannot do.
+    own = frames[-1] == SOURCE_NAME and not isinstance(error, RuntimeError | TypeError)
+    return own or isinstance(error, AttributeError)
 
 
 def _not_exported(error: Exception) -> NotPlannedError:
@@ -162,5 +185,7 @@ def _not_exported(error: Exception) -> NotPlannedError:
         found = re.search(r"aten[.:]+\w+", str(error))
         where = found[0].replace("::", ".") if found else "aten._local_scalar_dense"
         return by_values(where)
+    if ".numpy()" in str(error):
+        return NotPlannedError("forward has numpy compute")
     words = str(error).strip().splitlines() or [type(error).__name__]
     return NotPlannedError(f"torch.export finds no graph: {words[0]}")

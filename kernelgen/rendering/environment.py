@@ -15,6 +15,7 @@ import jinja2
 import jinja2.meta
 
 from kernelgen.installation import templates_folder
+from kernelgen.problem.python_text import NotPythonError, parse_python, undefined_names
 from kernelgen.problem.record import digest
 
 HASH_DIGITS = 16
@@ -53,6 +54,11 @@ def to_python(value: object) -> object:
     if isinstance(value, bool | int | tuple) or (isinstance(value, float) and math.isfinite(value)):
         return repr(value)
     raise RenderError(f"no Python literal for {value!r}")
+
+
+def in_docstring(text: str) -> str:
+    """Return text that stands in a docstring as it is."""
+    return text.replace("\\", "\\\\").replace('"""', r"\"\"\"")
 
 
 @cache
@@ -126,4 +132,19 @@ def checked_source(text: str, template: str) -> str:
     for leftover in _LEFTOVERS:
         if leftover in text:
             raise RenderError(f"{template}: rendered to text with {leftover} in it")
+    return text
+
+
+def checked_python(text: str, reference: str) -> str:
+    """Return rendered Python that compiles and binds the names it reads.
+
+    Raises:
+        RenderError: it does not. Names that the reference reads and does not bind are its own.
+    """
+    try:
+        uses = {use.name for use in undefined_names(text, parse_python(text))}
+    except NotPythonError as error:
+        raise RenderError(f"rendered to no Python: line {error.line}: {error}") from error
+    if uses - {use.name for use in undefined_names(reference, parse_python(reference))}:
+        raise RenderError(f"rendered to text that reads {', '.join(sorted(uses))}, bound nowhere")
     return text

@@ -3,6 +3,8 @@
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from keyword import iskeyword
+from unicodedata import normalize
 
 import msgspec
 
@@ -40,6 +42,7 @@ from kernelgen.rendering.stages.stage_text import COLUMNS, StageText, call_of
 Key = tuple[str, str]  # a kernel and its function, with plain names
 _VALUE = re.compile(r"\{([\w.]+)\}")
 
+_LIST = re.compile(r"^( +(?:return )?)((?:\w+, )+\w+)(?=$| = )")
 _BREAK = re.compile(r", |&& |\? |; (?=\w)")
 
 
@@ -49,6 +52,7 @@ class PlanText(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         ideas: a sentence for each kernel, and for each operator that stays in torch.
         kinds: of the stages that have templates.
+        arguments: of forward -> what its body calls them.
         kernels: C source, "" if no stage has a kernel; what several stages share stands once.
         functions: Python functions, one for each kernel.
         body: lines of forward, indented.
@@ -56,6 +60,7 @@ class PlanText(msgspec.Struct, frozen=True, kw_only=True):
 
     ideas: tuple[str, ...]
     kinds: tuple[str, ...]
+    arguments: dict[str, str]
     kernels: str
     functions: tuple[str, ...]
     body: tuple[str, ...]
@@ -65,16 +70,19 @@ def plan_text(plan: Plan, backend: Backend, arch: Architecture | None) -> PlanTe
     """Return a plan as text; an architecture, of a GPU, is what products are written for."""
     types = {source.name: source.type for source in plan.sources}
     stages = list(zip(plan.stages, _texts(plan.stages, backend, types, arch), strict=True))
-    sources = {source.name: _source(source) for source in plan.sources}
-    where = next((f"{s.name}.device" for s in plan.inputs), "torch.get_default_device()")
+    called = {"_", "_expect", "getattr", "self", "torch", "tuple"}
+    called.update(*(re.findall(r"(?<![.\w])\w+(?=\()", text.call) for _, text in stages))
+    # Arguments that would hide what the body needs have other names there.
+    given = {name: f"{name}_given" if name in called else name for name in plan.arguments}
+    sources = {source.name: _source(source, plan, given) for source in plan.sources}
+    where = next((f"{sources[s.name]}.device" for s in plan.inputs), "torch.get_default_device()")
     for source in plan.sources:
-        if source.path in plan.attributes:
+        if source.kind in {"attribute", "constant"}:
             sources[source.name] += f".to({where})"
     read = Counter(name for _, text in stages for name in _VALUE.findall(text.call))
-    kernels = [stage for stage in plan.stages if not isinstance(stage, Library)]
-    gathered = Counter(name for stage in kernels for name in {*reads(stage)})
-    body = list(_checks(plan))
-    taken = {*plan.arguments, "self", "torch"}
+    gathered = _read_by_kernels(plan)
+    body = list(_checks(plan, given))
+    taken = {*given.values(), *types, *called}
     known = dict(sources)
     known[".device"] = where
     for number, (stage, text) in enumerate(stages):
@@ -87,7 +95,8 @@ def plan_text(plan: Plan, backend: Backend, arch: Architecture | None) -> PlanTe
         names = [_local(name, taken) if name in kept else "_" for name in results]
         known |= dict(zip(results, names, strict=True))
         call = _with_values(text.call, known)
-        if _is_gathered_for_each(stage, gathered) and results[0] not in plan.outputs:
+        copied = [known[name] for name in _gathered_for_each(stage, gathered)]
+        if copied and len(names) == 1:
             call += ".contiguous()"
         if (
             number == len(stages) - 1
@@ -100,6 +109,7 @@ def plan_text(plan: Plan, backend: Backend, arch: Architecture | None) -> PlanTe
         made = ", ".join(names)
         # In brackets, a long line can be folded anywhere.
         body.append(f"({made}) = {call}" if len(names) > 1 else f"{made} = {call}")
+        body += [f"{name} = {name}.contiguous()" for name in copied if len(names) > 1]
     else:
         made_here = {
             name
@@ -108,7 +118,7 @@ def plan_text(plan: Plan, backend: Backend, arch: Architecture | None) -> PlanTe
             for name in _results(stage)
         }
         for path, value in plan.updates.items():
-            place = f"self.{_path(path)}"
+            place = _path(path, plan)
             if path not in plan.attributes:
                 body.append(f"{place}.copy_({known[value]})")
                 continue
@@ -121,6 +131,7 @@ def plan_text(plan: Plan, backend: Backend, arch: Architecture | None) -> PlanTe
     return PlanText(
         ideas=tuple(dict.fromkeys(text.idea for _, text in stages if text.idea)),
         kinds=tuple(dict.fromkeys(text.kind for text in texts)),
+        arguments=given,
         kernels=_kernels(texts, backend),
         functions=tuple(_wrapped(text.function.strip("\n")) for text in texts),
         body=tuple(_wrapped(f"        {line}") for line in body),
@@ -206,20 +217,31 @@ def _kernels(texts: list[StageText], backend: Backend) -> str:
     return checked_source(source, template)
 
 
-def _checks(plan: Plan) -> list[str]:
+def _checks(plan: Plan, given: Mapping[str, str]) -> list[str]:
     """Return the lines that refuse what the plan is not for."""
-    lines = [f'_expect("{name}", {name}, {value!r})' for name, value in sorted(plan.fixed.items())]
+    lines = []
+    for text, value in plan.fixed.items():
+        name = repr(text) if '"' in text else f'"{text}"'
+        lines.append(f"_expect({name}, {_renamed(text, given)}, {value})")
+    lines += [f"{s.name} = {_renamed(s.text, given)}" for s in plan.sources if _is_part(s)]
     for source in plan.sources:
+        name = given.get(source.name, source.name)
         dims = [d for d in range(len(source.type.shape)) if (source.name, d) in plan.bound]
         if len(dims) == len(source.type.shape) > 0:
-            found = f"tuple({source.name}.shape)"
+            found = f"tuple({name}.shape)"
             lines.append(f'_expect("shape of {source.name}", {found}, {source.type.shape})')
         elif dims:
-            found = ", ".join(f"{source.name}.shape[{d}]" for d in dims)
+            found = ", ".join(f"{name}.shape[{d}]" for d in dims)
             sizes = tuple(source.type.shape[d] for d in dims)
             where = f"sizes {', '.join(map(str, dims))} of {source.name}"
             lines.append(f'_expect("{where}", ({found},), {sizes})')
-    return lines
+    named = {*plan.arguments, *(source.name for source in plan.sources)}
+    for size in (source.size for source in plan.sources if source.size is not None):
+        own = f"{given.get(size.input, size.input)}.shape[{size.dim}]"
+        for name, dim in sorted(one for one in size.alike - plan.bound if one[0] in named):
+            found = f"{given.get(name, name)}.shape[{dim}]"
+            lines.append(f'_expect("size {dim} of {name}", {found}, {own})')
+    return [*dict.fromkeys(lines)]
 
 
 def _results(stage: Stage) -> tuple[str, ...]:
@@ -228,34 +250,79 @@ def _results(stage: Stage) -> tuple[str, ...]:
     return tuple(result.value for result in results_of(stage))
 
 
-def _is_gathered_for_each(stage: Stage, kernels: Counter[str]) -> bool:
-    """Whether a view is out of memory's order, and several kernels would each put it in order."""
-    if not isinstance(stage, Library) or not stage.view or kernels[stage.results[0]] < 2:  # noqa: PLR2004
-        return False
-    found = stage.types[0]
-    return found is not None and found.strides != strides_of(found.shape)
+def _read_by_kernels(plan: Plan) -> Counter[str]:
+    """Return how many kernels read each value that is read by nobody else."""
+    found: Counter[str] = Counter()
+    others = {*plan.outputs}
+    for stage in plan.stages:
+        if isinstance(stage, Library):
+            others.update(reads(stage))
+        else:
+            found.update({*reads(stage)})
+    return Counter({name: count for name, count in found.items() if name not in others})
+
+
+def _gathered_for_each(stage: Stage, kernels: Counter[str]) -> list[str]:
+    """Return the views out of memory's order that several kernels would each put in order."""
+    if not isinstance(stage, Library) or not stage.view:
+        return []
+    return [
+        name
+        for name, found in zip(stage.results, stage.types, strict=True)
+        if kernels[name] > 1 and found is not None and found.strides != strides_of(found.shape)
+    ]
 
 
 def _is_view_of_the_models(stage: Stage, sources: Mapping[str, str]) -> bool:
     """Whether a stage is a view of a parameter or a buffer."""
+    own = ("self.", "self[", "getattr(")
     return (
         isinstance(stage, Library)
         and stage.view
         and len(stage.results) == 1
-        and all(sources.get(name, "").startswith("self.") for name in reads(stage))
+        and all(sources.get(name, "").startswith(own) for name in reads(stage))
     )
 
 
-def _source(source: Source) -> str:
+def _source(source: Source, plan: Plan, given: Mapping[str, str]) -> str:
     if source.size is not None:
-        size = f"{source.size.input}.shape[{source.size.dim}]"
+        size = f"{given.get(source.size.input, source.size.input)}.shape[{source.size.dim}]"
         return size if source.size.factor == 1 else f"{size} * {source.size.factor}"
-    return f"self.{_path(source.path)}" if source.path else source.name
+    if source.path:
+        return _path(source.path, plan)
+    if source.text and not _is_part(source):
+        return source.text
+    return given.get(source.name, source.name)
 
 
-def _path(path: str) -> str:
-    """Return `net[0].weight` for `net.0.weight`."""
-    return re.sub(r"\.(\d+)(?=\.|$)", r"[\1]", path)
+def _is_part(source: Source) -> bool:
+    """Whether forward reads it from a structure, under a name of its own."""
+    return bool(source.text) and not source.text.startswith(("self.", "torch."))
+
+
+def _renamed(text: str, given: Mapping[str, str]) -> str:
+    """Return Python for a part of forward's arguments, under their names in its body."""
+    quoted = r"'[^']*'|\"[^\"]*\""
+    return re.sub(rf"{quoted}|(?<!\.)\b\w+", lambda found: given.get(found[0], found[0]), text)
+
+
+def _path(path: str, plan: Plan) -> str:
+    """Return `self.net[0].weight` for `net.0.weight`; what is no name in Python is quoted.
+
+    Names that begin with two underscores mean something else in a class.
+    """
+    text, parts = "self", path.split(".")
+    for end, part in enumerate(parts, 1):
+        plain = part.isidentifier() and not iskeyword(part) and not part.startswith("__")
+        if part.isdecimal() and ".".join(parts[:end]) in plan.indexed:
+            text += f"[{int(part)}]"
+        elif plain and part == normalize("NFKC", part):
+            text += f".{part}"
+        else:
+            quoted = ascii(part)
+            quoted = quoted if '"' in quoted else f'"{quoted[1:-1]}"'
+            text = f"getattr({text}, {quoted})"
+    return text
 
 
 def _local(name: str, taken: set[str]) -> str:
@@ -281,6 +348,8 @@ def _wrapped(source: str) -> str:
 
 def _folded(line: str) -> list[str]:
     indent = " " * (len(line) - len(line.lstrip()) + 4)
+    if len(line) > COLUMNS:
+        line = _LIST.sub(r"\1(\2)", line)
     parts = []
     while len(line) > COLUMNS and "//" not in line:
         places = [found.end() for found in _BREAK.finditer(line) if found.end() <= COLUMNS]

@@ -48,7 +48,7 @@ def header(  # noqa: PLR0913 - one argument a line
         f"problem: {problem.name}",
         f"source: {files} (sha256 {problem.sha256[:HASH_DIGITS]})",
         f"backend: {backend if arch is None else f'{backend}, {arch}'}",
-        f"templates: {templates[0][1]} (sha256 {templates_hash(templates)})",
+        *(f"templates: {name} (sha256 {templates_hash(templates)})" for _, name in templates[:1]),
         *(_wrapped("schedule: ", numbers.split()) if numbers else ()),
         *_wrapped("render again: ", command),
     ]

@@ -1,21 +1,24 @@
 """A problem that no template computes to the text of its solution, by way of its plan."""
 
+import re
 import textwrap
 from collections.abc import Mapping
 
 from kernelgen.planning.graph import PlainValue
 from kernelgen.planning.of_problem import plan_of_problem
 from kernelgen.planning.plan import Plan
+from kernelgen.problem.python_text import bound_names
 from kernelgen.problem.record import MAIN_CASE, Backend, Case, Problem, device_of
 from kernelgen.rendering.choose import architecture
-from kernelgen.rendering.environment import cpp_environment, python_environment
+from kernelgen.rendering.environment import cpp_environment, in_docstring, python_environment
 from kernelgen.rendering.from_plan import PlanText, plan_text
 from kernelgen.rendering.header import header
-from kernelgen.rendering.model_source import COLUMNS, forward_line, model_source
+from kernelgen.rendering.model_source import COLUMNS, forward_line, model_source, whole_module
 from kernelgen.rendering.schedule_table import DEFAULT_ARCHITECTURES
-from kernelgen.solution.file import NO_KERNEL
+from kernelgen.solution.file import NO_KERNEL, STAYS
 
 _MAIN = Case(name=MAIN_CASE)
+_OTHER_FLOATS = ("float16", "bfloat16", "float64")
 # Folders of a kind's function and of its kernels, where these are not `stages`.
 _FOLDERS = {"product": ("plan", "product")}
 # What a solution may need beside its stages; each may call those before it.
@@ -35,7 +38,8 @@ def render_planned(
     header. Products are for the architecture, of a GPU.
 
     Raises:
-        ProblemError: the Model has no graph, or the cases of the problem have different plans.
+        ProblemError: the problem's code fails, or its cases have different plans.
+        NoGraphError: its forward has no graph.
     """
     device = device_of(backend)
     found = plan_of_problem(problem, case, device)
@@ -44,31 +48,29 @@ def render_planned(
     text = plan_text(plan, backend, named)
     has_products = "product" in text.kinds
     source = model_source(problem, case, device)
-    pinned = {
-        name: value
-        for name, value in found.graph.made_with.items()
-        if name not in found.free and name in source.unchanged
-    }
+    pinned = {n: value for n, value in found.graph.made_with.items() if n not in found.free}
+    if not source.module:
+        pinned = {n: value for n, value in pinned.items() if n in source.unchanged}
     names = {
-        "summary": problem.summary.rstrip("."),
+        "summary": in_docstring(problem.summary.rstrip(".")),
         "backend": backend,
         "identifier": problem.identifier,
         "idea": _idea(text),
-        "written_for": _written_for(plan, pinned),
+        "written_for": in_docstring(_written_for(plan, pinned)),
         "kernels": text.kernels,
         "hopper": has_products and named == "sm_90a",
         "body": text.body,
-        "forward": _forward(plan),
-        "preamble": source.preamble,
+        "forward": _forward(plan, text.arguments),
+        "preamble": "import inspect" if source.module and pinned else source.preamble,
         "functional": source.functional,
         "constructor": source.constructor,
-        "pinned": _expectation(pinned),
+        "pinned": _expectation(pinned, inherited=bool(source.module)),
     }
 
     def part(name: str) -> str:
         return python_environment().get_template(f"plan/{name}.py.jinja").render(names).strip("\n")
 
-    parts = [*text.functions, part("model"), source.get_inputs, source.get_init_inputs]
+    parts = [*text.functions, part("model")]
     used = []
     for name in reversed(_HELPERS):
         if any(f"_{name}(" in other for other in parts):
@@ -95,15 +97,53 @@ def render_planned(
         settings=settings,
     )
     if not text.kernels:
-        first += f"\n{NO_KERNEL}"
-    return "\n\n\n".join([f"{first}\n{part('head')}", *parts]) + "\n"
+        first += _without_kernels(plan)
+    if source.module:
+        parts[-1] = parts[-1].replace("(nn.Module)", "(Model)", 1)
+        own = _without_clashes([part("head"), *parts], source.module)
+        parts = [f"{first}\n{source.module}", *own]
+    else:
+        parts = [f"{first}\n{part('head')}", *parts, source.get_inputs, source.get_init_inputs]
+    return "\n\n\n".join(parts) + "\n"
 
 
-def _expectation(pinned: Mapping[str, PlainValue]) -> list[str]:
+def _without_kernels(plan: Plan) -> str:
+    """Return what a header says where all stays in torch, with the reason where types are it."""
+    others = [source for source in plan.sources if source.type.dtype in _OTHER_FLOATS]
+    why = [f"{one.name} is {one.type.dtype}, and kernels are for float32" for one in others[:1]]
+    return "".join([f"\n{NO_KERNEL}", *(f"\n{STAYS}{reason}" for reason in why)])
+
+
+def render_in_torch(
+    problem: Problem, backend: Backend, settings: Mapping[str, str], case: Case, why: str
+) -> str:
+    """Return the text of a solution without kernels: the problem's module, with ModelNew."""
+    first = header(problem, backend=backend, arch=None, templates=[], settings=settings)
+    module = whole_module(problem, case, device_of(backend))
+    return f"{first}\n{NO_KERNEL}\n{STAYS}{why}\n{module}\n\n\nModelNew = Model\n"
+
+
+def _without_clashes(parts: list[str], module: str) -> list[str]:
+    """Return a file's own parts with other names for functions that the module has as well."""
+    own = set(re.findall(r"^def (\w+)", "\n".join(parts), re.MULTILINE))
+    for name in sorted(own & bound_names(module)):
+        # An argument of forward may have such a name; it is not called.
+        parts = [re.sub(rf"\b{name}(?=\()", f"{name}_", part) for part in parts]
+    return parts
+
+
+def _expectation(pinned: Mapping[str, PlainValue], *, inherited: bool) -> list[str]:
     """Return the lines that refuse another Model than the one that the file is written for."""
     if not pinned:
         return []
     found, expected = f"[{', '.join(pinned)}]", repr(list(pinned.values()))
+    if inherited:
+        given = "given = inspect.signature(Model).bind(*args, **kwargs).arguments"
+        return [
+            given,
+            f"for name, value in {pinned}.items():",
+            '    _expect(f"the Model\'s arguments, {name}", given.get(name), value)',
+        ]
     if len(found) + len(expected) < COLUMNS - 40:
         return [f'_expect("the Model\'s arguments", {found}, {expected})']
     return ["_expect(", '    "the Model\'s arguments",', f"    {found},", f"    {expected},", ")"]
@@ -121,17 +161,29 @@ def _written_for(plan: Plan, pinned: Mapping[str, PlainValue]) -> str:
     return f"{words}; {others}."
 
 
-def _forward(plan: Plan) -> str:
-    numbers = {s.name for s in plan.sources if s.is_number and s.size is None}
-    fixed = {name: type(value).__name__ for name, value in plan.fixed.items()}
-    kinds = (fixed.get(n, "float" if n in numbers else "torch.Tensor") for n in plan.arguments)
-    return forward_line(dict(zip(plan.arguments, kinds, strict=True)), _returned(plan.returns))
+def _forward(plan: Plan, called: Mapping[str, str]) -> str:
+    """Return the first lines of forward.
+
+    Arguments that its body cannot call by their own names are passed on to a method that can.
+    """
+    kinds = [plan.kinds.get(name, "torch.Tensor") for name in plan.arguments]
+    returned = _returned(plan.returns)
+    line = forward_line(dict(zip(plan.arguments, kinds, strict=True)), returned)
+    if called == {name: name for name in plan.arguments}:
+        return line
+    inner = forward_line(dict(zip(called.values(), kinds, strict=True)), returned)
+    inner = inner.replace("def forward(", "def _forward(", 1)
+    owner = "self_" if "self" in plan.arguments else "self"
+    line = line.replace("self", owner, 1)
+    return f"{line}\n        return {owner}._forward({', '.join(plan.arguments)})\n\n{inner}"
 
 
 def _returned(text: str) -> str:
     """Return the type of what a forward returns."""
-    kind = {"%": "torch.Tensor", "(": "tuple", "[": "list", "{": "dict"}[text[0]]
-    if text == "%s" or set(text[1:]) & {*"([{"}:
+    if text == "%s":
+        return "torch.Tensor"
+    kind = {"(": "tuple", "[": "list", "{": "dict"}.get(text[0], "object")
+    if re.sub(r"'[^']*': |%s|[, )\]}]", "", text[1:]) or kind == "object":
         return kind
     parts = {"tuple": "torch.Tensor, ...", "list": "torch.Tensor", "dict": "str, torch.Tensor"}
     return f"{kind}[{parts[kind]}]"

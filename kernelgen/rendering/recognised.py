@@ -1,6 +1,9 @@
 """What a template computes of a problem, if its inputs have names that no rendered file has."""
 
-from kernelgen.planning.capture import graph_of
+import contextlib
+import re
+
+from kernelgen.planning.capture import NoGraphError, graph_of
 from kernelgen.planning.naming import CPP_WORDS
 from kernelgen.planning.recognition.forms import Form, MatrixProduct
 from kernelgen.planning.recognition.recognise import form_of
@@ -39,13 +42,19 @@ def recognised(problem: Problem, case: Case, device: Device) -> Form | None:
     None is also the answer where an input is called like what the rendered file has a name for.
 
     Raises:
-        ProblemError: the problem's code fails, or its forward has no graph.
+        ProblemError: the problem's code fails.
         KernelgenFault: the process that traces does not start, or cannot be contained.
     """
     if problem.eval_mode:
         return None
-    form = form_of(graph_of(problem, case, device))
+    form = None
+    with contextlib.suppress(NoGraphError):
+        form = form_of(graph_of(problem, case, device))
     if form is None or any(name in _RESERVED or name.startswith("_") for name in form.inputs):
         return None
     taken = _TAKEN_IN_PRODUCTS if isinstance(form, MatrixProduct) else _TAKEN_IN_NORMS
-    return form if taken.isdisjoint(form.operands) else None
+    # Others may be macros, or are no names in C++; those of layers may be any text.
+    plain = all(re.fullmatch(r"[a-z]\w*|[A-Z]", name, re.ASCII) for name in form.operands)
+    layers = [getattr(form, name, "") or "x" for name in ("layer", "linear")]
+    plain = plain and all(map(str.isidentifier, layers))
+    return form if plain and taken.isdisjoint(form.operands) else None

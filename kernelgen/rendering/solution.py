@@ -5,6 +5,7 @@ from collections.abc import Mapping
 import msgspec
 
 from kernelgen.errors import ProblemError, UserError
+from kernelgen.planning.capture import NoGraphError
 from kernelgen.planning.recognition.forms import Form, MatrixProduct
 from kernelgen.problem.record import MAIN_CASE, Backend, Case, Problem, device_of
 from kernelgen.rendering.choose import Choice, architecture, choose, written_for
@@ -15,11 +16,17 @@ from kernelgen.rendering.context import (
     kernel_interface,
     product_interface,
 )
-from kernelgen.rendering.environment import checked_source, cpp_environment, python_environment
+from kernelgen.rendering.environment import (
+    checked_python,
+    checked_source,
+    cpp_environment,
+    in_docstring,
+    python_environment,
+)
 from kernelgen.rendering.header import header
 from kernelgen.rendering.model_source import forward_line, model_source
 from kernelgen.rendering.overrides import override_constants, override_schedule, sort_overrides
-from kernelgen.rendering.planned import render_planned
+from kernelgen.rendering.planned import render_in_torch, render_planned
 from kernelgen.rendering.recognised import recognised
 from kernelgen.rendering.schedule import Schedule
 from kernelgen.rendering.schedule_table import (
@@ -56,7 +63,7 @@ def render(
     """Return the text of a solution; the same arguments give the same text.
 
     A problem whose Model is exactly what a template computes is rendered with it; any other one
-    from the plan of its Model.
+    from the plan of its Model. A Model whose forward has no graph stays as it is, without kernels.
 
     Args:
         problem: a YAML problem, or a KernelBench file.
@@ -66,8 +73,8 @@ def render(
             None is `sm_90a`. A plan's other kernels are for any from sm_80 on.
 
     Raises:
-        UserError: the problem's table or an override does not suit the problem, or its Model has
-            no graph.
+        UserError: the problem's code fails, or its table or an override does not suit it.
+        RenderError: the text would be no Python, or read names that nothing binds.
     """
     given = dict(overrides or {})
     device = device_of(backend)
@@ -82,9 +89,13 @@ def render(
         if not sizes:
             raise
         raise UserError(f"--set {', '.join(sizes)}: {error.message}") from error
-    if form is None:
+    if form is None or model_source(problem, case, device).module:
         sort_overrides(given, (), tuple(known))
-        return render_planned(problem, backend, given, case, arch)
+        try:
+            text = render_planned(problem, backend, given, case, arch)
+        except NoGraphError as error:
+            text = render_in_torch(problem, backend, given, case, error.why)
+        return checked_python(text, problem.reference_source(case, device))
     named_arch = arch or DEFAULT_ARCHITECTURES[backend]
     choice = choose(form, architecture(named_arch)) if backend == "cuda" else None
     base = schedule_for(problem, backend, named_arch, schedule_of(form, choice))
@@ -98,7 +109,7 @@ def render(
         case=case,
         given=given,
     )
-    return _solution(problem, chosen)
+    return checked_python(_solution(problem, chosen), problem.reference_source(case, device))
 
 
 def render_reference(problem: Problem, backend: Backend = "cuda") -> str:
@@ -162,7 +173,7 @@ def _solution(problem: Problem, chosen: _Rendering) -> str:
                 numbers=in_words(numbers_of(chosen.schedule)),
                 settings=chosen.given,
             ),
-            summary=problem.summary.rstrip("."),
+            summary=in_docstring(problem.summary.rstrip(".")),
             backend=chosen.backend,
             kernel=problem.identifier,
             written_for="" if choice is None else written_for(choice, chosen.arch),

@@ -167,7 +167,7 @@ void finish(const Arguments& a, int64_t i, const State& state) {
   const float pick = has_pick ? value_at(a, i * a.length + targets) : NAN;
   const float sumexp = static_cast<float>(state.sum());
   const float max = static_cast<float>(state.most);
-  a.out[i] = targets == -100.0f ? 0.0f : fast_log(sumexp) + (max - pick);
+  a.out[i] = targets == -100 ? 0.0f : fast_log(sumexp) + (max - pick);
 }
 
 void gather(const Arguments& a, int64_t row, int, int64_t begin, int64_t end, State* state) {
@@ -225,7 +225,7 @@ struct Values {
 };
 
 Values computed(float fill, int64_t targets) {
-  return {fill, targets == -100.0f ? 0.0f : 1.0f};
+  return {fill, targets == -100 ? 0.0f : 1.0f};
 }
 
 Values value_at(const Arguments& a, int64_t i) {

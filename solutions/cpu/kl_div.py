@@ -2,7 +2,7 @@
 # problem: kl_div
 # source: kl_div.yaml (sha256 bdf713384af0690e)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 4287fe85c224b1e3)
+# templates: plan/head.py.jinja (sha256 f9e79fd14e4c688a)
 # render again: kernelgen render kl_div --backend cpp
 """Kullback-Leibler divergence of two distributions a row.
 
@@ -187,6 +187,12 @@ def _readable(name: str, tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tens
     return tensor.contiguous()
 
 
+def _expect(name: str, found: object, expected: object) -> None:
+    """Refuse what the file is not written for."""
+    if found != expected:
+        raise ValueError(f"{name}: the file is for {expected}, got {found}; render it again")
+
+
 def _log_mul_eq_masked_fill_log_mul_sub_sum(
     targets: torch.Tensor, predictions: torch.Tensor, size_: float,
 ) -> torch.Tensor:
@@ -213,6 +219,7 @@ class ModelNew(nn.Module):
         _library()  # compiled here rather than in the first call
 
     def forward(self, predictions: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        _expect("size 0 of targets", targets.shape[0], predictions.shape[0])
         return _log_mul_eq_masked_fill_log_mul_sub_sum(targets, predictions, predictions.shape[0])
 
 

@@ -28,7 +28,7 @@ def form_of(graph: Graph) -> Form | None:
     """
     if graph.updates or graph.fixed or graph.returns != "%s":
         return None
-    if any(i.kind == "scalar" or i.type.dtype != "float32" for i in graph.inputs):
+    if any(i.kind in {"scalar", "constant"} or i.type.dtype != "float32" for i in graph.inputs):
         return None
     found = _Recogniser(graph).form()
     return None if found is None or _is_told(found, graph.made_with) else found

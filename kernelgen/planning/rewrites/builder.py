@@ -9,7 +9,7 @@ from kernelgen.planning.naming import without_overload
 from kernelgen.planning.operators import OPERATORS, operator_for
 
 _PARAMETERS = {aten: tuple(row.parameters) for row in OPERATORS for aten in row.aten}
-_DTYPES = {"float": "float32", "bool": "bool", "int64": "int64"}
+DTYPES = {"float": "float32", "bool": "bool", "int64": "int64"}
 
 
 class Builder:
@@ -61,7 +61,7 @@ class Builder:
         kind = found[0].result
         like = arguments.get("self")
         if kind != "like":
-            dtype = _DTYPES[kind]
+            dtype = DTYPES[kind]
         else:
             dtype = self.type_of(like).dtype if isinstance(like, Reference) else "float32"
         return self.emit(aten, arguments, broadcast(*(one.shape for one in read)), dtype)
@@ -109,6 +109,12 @@ def strides_of(shape: Sequence[int]) -> tuple[int, ...]:
         strides.insert(0, step)
         step *= max(size, 1)
     return tuple(strides)
+
+
+def is_contiguous(found: TensorType) -> bool:
+    """Return whether a tensor's elements lie in order."""
+    pairs = zip(found.shape, found.strides, strides_of(found.shape), strict=True)
+    return 0 in found.shape or all(size == 1 or own == in_order for size, own, in_order in pairs)
 
 
 def broadcast(*shapes: Sequence[int]) -> tuple[int, ...]:

@@ -21,10 +21,13 @@ Decomposition = Callable[[Node, Builder], Reference | tuple[Reference, ...] | No
 def _filled(node: Node, builder: Builder) -> Reference | None:
     """Return a tensor of one number."""
     value = node.arguments["value"]
-    return (
-        None
-        if isinstance(value, Reference)
-        else builder.pointwise("full_like.default", node.arguments["self"], value)
+    if isinstance(value, Reference):
+        return None
+    return builder.emit(
+        "full_like.default",
+        {"self": node.arguments["self"], "fill_value": value},
+        node.type.shape,
+        node.type.dtype,
     )
 
 
@@ -37,13 +40,13 @@ def _copied(node: Node, builder: Builder) -> Reference | None:
     return source if (found.shape, found.dtype) == (wanted.shape, wanted.dtype) else None
 
 
+FILLS = frozenset(("fill.Scalar", "fill.Tensor"))
 _TABLE: Mapping[str, Decomposition] = {
     **LOSSES,
     **NORMS,
     **STATISTICS,
+    **dict.fromkeys(FILLS, _filled),
     "copy.default": _copied,
-    "fill.Tensor": _filled,
-    "fill.Scalar": _filled,
 }
 # The dimensions that a window moves over.
 _CONVOLUTIONS = {

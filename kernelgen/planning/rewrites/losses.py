@@ -19,7 +19,8 @@ def _reduced(loss: Loss) -> Loss:
 
     def decompose(node: Node, b: Builder) -> Reference | None:
         values = [v for v in node.arguments.values() if isinstance(v, Reference)]
-        if any(b.type_of(v).dtype not in {"float32", "int64"} for v in values):
+        types = [b.type_of(v).dtype for v in values]
+        if node.type.dtype != "float32" or not {*types} <= {"float32", "int64"}:
             return None
         terms = loss(node, b)
         return None if terms is None else _total(b, terms, node.arguments["reduction"])

@@ -99,11 +99,11 @@ def _exclusive(node: Node, by_name: dict[str, Node], types: dict[str, TensorType
 
 
 def _read_ones(nodes: list[Node], graph: Graph) -> tuple[Node, ...]:
-    """Return the nodes that lead to an output."""
+    """Return the nodes that lead to an output, and those that draw random numbers."""
     wanted = {*graph.outputs, *graph.updates.values()}
     kept: list[Node] = []
     for node in reversed(nodes):
-        if node.name in wanted:
+        if node.name in wanted or node.draws:
             kept.append(node)
             wanted.update(node.reads)
     return tuple(reversed(kept))

@@ -21,18 +21,20 @@ def render_library(stage: Library) -> StageText:
     """Return the call of an operator as text."""
     base = without_overload(stage.aten)
     arguments = list(stage.arguments.items())[: stage.given]
-    first = next(iter(stage.arguments.values()))
+    first = next(iter(stage.arguments.values()), None)
     if (
         base in _METHODS
         and isinstance(first, Reference)
         and stage.aten.endswith((".default", ".int", ".groups", ".using_ints"))
     ):
-        others = ", ".join(_python(argument) for _, argument in arguments[1:])
-        call = f"{_python(first)}.{base}({others})"
+        call = f"{_python(first)}.{base}({', '.join(_call(stage, arguments[1:]))})"
     elif base == "numpy_T":
         call = f"{_python(first)}.T"
+    elif base == "getitem":
+        call = f"{_python(first)}[{arguments[1][1]}]"
     else:
-        call = f"torch.ops.aten.{stage.aten}({', '.join(_call(stage, arguments))})"
+        space, _, name = stage.aten.rpartition("::")
+        call = f"torch.ops.{space or 'aten'}.{name}({', '.join(_call(stage, arguments))})"
     idea = "" if stage.view else f"{base} stays in torch"
     return StageText(idea=idea, call=call)
 

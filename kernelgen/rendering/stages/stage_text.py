@@ -91,8 +91,7 @@ def body_of(
         if uses == 1 and len(text) <= _LONGEST:
             known[step.name] = text
         else:
-            kind = "bool" if operator.result == "bool" else "float"
-            lines.append(f"const {kind} {step.name} = {text};")
+            lines.append(f"const {C_TYPES[step.dtype]} {step.name} = {text};")
             known[step.name] = step.name
     values = (known.get(v, v) if isinstance(v, str) else literal(v) for v in wanted)
     return Body(lines=tuple(lines), values=tuple(values))

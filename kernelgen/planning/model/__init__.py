@@ -1,0 +1,1 @@
+"""A problem's Model made by running its code, and structures of what it takes and gives."""

@@ -1,0 +1,186 @@
+"""A problem's Model, made by running the problem's code, and what it holds beside tensors.
+
+Not imported where that code is not trusted.
+"""
+
+import io
+import pickle
+import random
+import sys
+import types
+from collections.abc import Callable
+from itertools import chain
+from typing import Any, NamedTuple, TypeVar
+
+import torch
+from torch._subclasses.fake_tensor import unset_fake_temporarily
+from torch.nn.parameter import is_lazy
+from torch.overrides import TorchFunctionMode
+
+from kernelgen.planning.exported import number_of
+from kernelgen.planning.graph import NotPlannedError
+from kernelgen.solution.importing import run_text
+
+SOURCE_NAME = "<problem>"
+_OF_MODULES = frozenset(vars(torch.nn.Module())) - {"training"}
+_OPAQUE = (
+    *(torch.nn.Module, torch.Generator, type, types.ModuleType),
+    *(types.FunctionType, types.BuiltinFunctionType, types.MethodType),
+)
+_DRAWN_ANEW = {torch.rand, torch.randint, torch.randn, torch.randperm}
+T = TypeVar("T")
+
+
+class Made(NamedTuple):
+    """A Model, made with what get_init_inputs returns.
+
+    Attributes:
+        space: names of the problem's module.
+        given: what get_init_inputs returns.
+        drawn: Python for what is held, such as `self.scale`, that follows from random numbers.
+    """
+
+    space: dict[str, Any]
+    given: list[Any]
+    model: Any
+    drawn: frozenset[str] = frozenset()
+
+
+def made_of(source: str) -> Made:
+    """Return a problem's Model, under fake tensors; with values only where it reads what they hold.
+
+    Raises:
+        NotPlannedError: its forward cannot be called as it is written.
+        Exception: whatever the problem's code raises on tensors that have values.
+    """
+    before, values = generators(), False
+    try:
+        made = _run(source)
+    except Exception:  # noqa: BLE001 - it may be one of tensors without values
+        values = True
+        made = with_values(lambda: _run(source))
+    if values or generators() != before:
+        # What another Model holds in its place follows from what was drawn.
+        held = held_by(made)
+        del made  # it may be large
+        made = with_values(lambda: _run(source, seed=1)) if values else _run(source, seed=1)
+        other = held_by(made)
+        made = made._replace(drawn=frozenset(n for n in held if held[n] != other.get(n)))
+    if any(map(is_lazy, chain(made.model.parameters(), made.model.buffers()))):
+        raise NotPlannedError("its lazy modules have no parameters before the first call")
+    if made.model._forward_hooks or made.model._forward_pre_hooks:  # noqa: SLF001
+        raise NotPlannedError("the Model has forward hooks of its own")
+    return made
+
+
+def _run(source: str, *, seed: int = 0) -> Made:
+    """Run a problem's module and make its Model, with what they draw from a seed."""
+    torch.manual_seed(seed)
+    space = vars(run_text("reference", source, SOURCE_NAME))
+    if not isinstance(space["Model"], type):
+        raise NotPlannedError("Model is no class, which ModelNew could inherit")
+    given = list(space["get_init_inputs"]())
+    return Made(space, given, space["Model"](*given))
+
+
+def generators() -> object:
+    """Return the states of Python's and numpy's generators of random numbers."""
+    numpy = sys.modules.get("numpy")
+    return random.getstate(), numpy and _pickled(numpy.random.get_state())
+
+
+def with_values(function: Callable[[], T]) -> T:
+    """Return what a function does where tensors have values."""
+    with unset_fake_temporarily():
+        return function()
+
+
+def without_memory_if_it_can(function: Callable[[], T]) -> T:
+    """Return what a function does, with tensors that have values only where it reads them."""
+    try:
+        return function()
+    except Exception:  # noqa: BLE001 - it may be one of tensors without values
+        return with_values(function)
+
+
+class Attribute(NamedTuple):
+    """What a module holds without having registered it.
+
+    Attributes:
+        path: such as `net.0.scales`.
+    """
+
+    path: str
+    module: Any
+    name: str
+    value: Any
+
+
+def attributes_of(model: Any) -> dict[str, Attribute]:
+    """Return what a Model's modules hold without having registered it, by the Python for it."""
+    found = {}
+    for path, module in model.named_modules():
+        plain = all(part.isidentifier() for part in path.split("."))
+        text = f"self.{path}" if plain else f"self.get_submodule({path!r})" if path else "self"
+        for name, value in vars(module).items():
+            if name not in _OF_MODULES:
+                own = f"{path}.{name}" if path else name
+                found[f"{text}.{name}"] = Attribute(own, module, name, value)
+    return found
+
+
+def held_by(made: Made) -> dict[str, bytes]:
+    """Return what a problem's module and the Model's modules hold, as bytes, by the Python for it.
+
+    A tensor is any tensor there, but for a number that is known.
+    """
+    held = {name: value for name, value in made.space.items() if not name.startswith("__")}
+    held |= {text: one.value for text, one in attributes_of(made.model).items()}
+    return with_values(lambda: {text: _pickled(held[text]) for text in held})
+
+
+class _Pickler(pickle.Pickler):
+    fast = True  # equal values have equal bytes, be they one object or several
+
+    def persistent_id(self, value: Any) -> Any:
+        """Return what stands for a value that is not looked into."""
+        if isinstance(value, torch.Tensor):
+            return "Tensor", str(number_of(value))
+        return type(value).__name__ if isinstance(value, _OPAQUE) else None
+
+
+def _pickled(value: Any) -> bytes:
+    """Return bytes that differ where a value does; none of what pickle cannot say."""
+    stream = io.BytesIO()
+    try:
+        _Pickler(stream).dump(value)
+    except Exception:  # noqa: BLE001 - a stranger's class may raise anything
+        return b""
+    return stream.getvalue()
+
+
+class OnCpu(TorchFunctionMode):
+    """Has torch take the CPU where it is asked for a GPU, and `x.data` be `x.detach()`.
+
+    Random tensors of no given device are made with a layout.
+    """
+
+    def __torch_function__(
+        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        """Call a function, with the CPU in place of any GPU."""
+        name = getattr(function, "__name__", "")
+        if name == "cuda":
+            return args[0]
+        if name == "__get__" and function.__self__ is torch.Tensor.data:
+            return args[0].detach()  # a trace does not see what the other leads to
+        named = {name: _on_cpu(value) for name, value in (kwargs or {}).items()}
+        if function in _DRAWN_ANEW:
+            # A layout that is given tells of the default device, which may not be the inputs'.
+            named["layout"] = torch.strided if named.get("device") is None else None
+        return function(*map(_on_cpu, args), **named)
+
+
+def _on_cpu(value: Any) -> Any:
+    is_device = isinstance(value, str | torch.device)
+    return "cpu" if is_device and str(value).split(":")[0] == "cuda" else value
