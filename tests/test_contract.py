@@ -492,3 +492,25 @@ def test_a_file_is_refused_unread_where_it_is_larger_than_any_solution(tmp_path:
         more.write(b"#")
     with pytest.raises(UserError, match=f"larger than {LARGEST_BYTES} bytes"):
         read_solution(file)
+
+
+def test_a_subclass_of_the_references_model_is_told_what_to_derive_from(problem: Problem) -> None:
+    (found,) = errors(GOOD.replace("(nn.Module)", "(Model)"), problem)
+    assert "derive from nn.Module" in found.message
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        ('load_inline(name="my-ext 1", cpp_sources="")', "name='my-ext 1' is no name"),
+        ('load(name="a.b", sources=[])', "name='a.b' is no name"),
+        ('load_inline(name="my_ext", cpp_sources="")', ""),
+        ('load_inline(name="my-ext", cpp_sources="", is_python_module=False)', ""),
+        ('load_inline(name=f"ext-{1}", cpp_sources="")', ""),
+    ],
+)
+def test_an_extension_is_called_as_a_module_is(call: str, message: str, problem: Problem) -> None:
+    text = f"from torch.utils.cpp_extension import load\n{GOOD}\next = {call}\n"
+    found = [one.message for one in errors(text, problem)]
+    assert bool(found) is bool(message), found
+    assert all(message in one for one in found)

@@ -277,8 +277,11 @@ def test_form_is_judged_before_values(got: object, want: object, status: Status)
 @pytest.mark.parametrize(
     ("got", "want", "place"),
     [
-        ((*[1] * 5, 7), (*[1] * 5, 8), "output[5]"),
-        ({"a": {"b": 1}}, {"a": {"c": 1}}, "output['a']['b']"),
+        ((*[1] * 5, 7), (*[1] * 5, 8), "output[5]: 7, not 8"),
+        ({"a": {"b": 1}}, {"a": {"c": 1}}, "output['a']['b']: 1, not nothing"),
+        ({"a": 1}, {"a": 1.0}, "output['a']: 1, not 1.0"),
+        ((*[1] * 5, [2]), (*[1] * 5, 2), "output[5][0]: 2, not nothing"),
+        ((*[1] * 5, [[2]]), (*[1] * 5, [[2, 3]]), "output[5][0][1]: nothing, not 3"),
     ],
 )
 def test_two_structures_that_are_told_alike_differ_at_a_place(

@@ -122,7 +122,17 @@ def get_init_inputs():
     [
         ("x.no_such_method()", "torch.rand(4, 4)", "no_such_method"),
         ("x + torch.seed() / 2**64", "torch.rand(4, 4)", "different results on equal inputs"),
-        ("'text'", "torch.rand(4, 4)", "at least one plain tensor"),
+        ("'text'", "torch.rand(4, 4)", "at least one plain tensor, and returns none"),
+        (
+            "torch.fft.fft(x)",
+            "torch.rand(4, 4)",
+            "complex64 tensor; return some, of complex ones torch",
+        ),
+        (
+            "x + self.__dict__.setdefault('n', iter(range(99))).__next__()",
+            "torch.rand(4, 4)",
+            "let it keep nothing, such as a counter or a generator of its own",
+        ),
         ("x", "torch.rand(4, no_such_name)", "no_such_name"),
     ],
 )

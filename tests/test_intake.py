@@ -95,6 +95,22 @@ def test_names_that_are_not_utf8_are_graded_and_told(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    "reads",
+    [
+        "open('kern.cpp')",
+        "load(name='ext', sources=[os.path.join(os.path.dirname(__file__), 'kern.cpp')])",
+    ],
+)
+def test_a_file_beside_a_candidate_is_not_there(reads: str, tmp_path: Path) -> None:
+    (tmp_path / "ref.py").write_text(REFERENCE)
+    (tmp_path / "kern.cpp").touch()
+    imports = "import os\nfrom torch.utils.cpp_extension import load\n"
+    (tmp_path / "beside.py").write_text(f"{imports}{RIGHT}\n{reads}\n")
+    found = run(f"grade beside.py {RULES}", tmp_path).stdout
+    assert "kern.cpp is not there in grading: a candidate is one file" in " ".join(found.split())
+
+
+@pytest.mark.parametrize(
     ("redirected", "code"),
     [
         (">&-", 1),

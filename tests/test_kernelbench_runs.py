@@ -100,6 +100,18 @@ def test_a_file_may_use_what_the_reference_defines_but_not_its_model(tmp_path: P
     assert "`Model`" in bad["reason"]
 
 
+def test_a_run_without_the_checkout_is_refused_once(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    for number in (1, 2, 12):
+        generated(run, 1, number, 0, CANDIDATE.format(expression=TWICE))
+    result = invoke(run, "--no-timing")
+    assert (result.exit_code, len(result.stderr.splitlines())) == (2, 1)
+    assert "add --kernelbench PATH" in result.stderr
+    # One of them says what it solves: each is judged by itself.
+    generated(run, 1, 3, 0, "# problem: softmax\nclass ModelNew(:\n")
+    assert "BROKEN_CONTRACT" in invoke(run, "--no-timing").stdout
+
+
 def test_files_of_a_problem_lie_side_by_side_in_a_stable_order(tmp_path: Path) -> None:
     for problem, sample in ((10, 0), (2, 11), (2, 2), (1, 0)):
         generated(tmp_path, 1, problem, sample, "")

@@ -225,6 +225,14 @@ REFUSED = {
     "constant a date": ("rows: 4", "rows: 2020-01-01", "rows:", "constants.rows", "timestamp"),
     "constant nothing": ("rows: 4", "rows:", "rows:", "constants.rows", "found nothing"),
     "constant in base 60": ("rows: 4", "rows: 1:30", "rows:", "constants.rows", "base 8 or 60"),
+    "constant computed": (
+        "rows: 4",
+        "rows: 10*4",
+        "rows:",
+        "constants.rows",
+        "found the text '10*4'",
+    ),
+    "constant in brackets": ("rows: 4", "rows: (2 + 2) / 1", "rows:", "constants.rows", "a number"),
     "constant octal": ("rows: 4", "rows: 012", "rows:", "constants.rows", "base 8 or 60"),
     "constant infinite": ("rows: 4", "rows: .inf", "rows:", "constants.rows", "finite"),
     "constant a key that is no text": (

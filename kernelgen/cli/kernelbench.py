@@ -13,8 +13,9 @@ from kernelgen.errors import UserError
 from kernelgen.grading.verdict import Run
 from kernelgen.hardware.device import has_gpu_driver
 from kernelgen.kernelbench.checkout import Checkout
-from kernelgen.kernelbench.generated import Generated, Wanted, generated_files
+from kernelgen.kernelbench.generated import NAME, Generated, Wanted, generated_files
 from kernelgen.kernelbench.results import FILE_NAME, read_results, write_results
+from kernelgen.problem.library import problem_names
 from kernelgen.problem.record import Problem
 
 PATH = click.option(
@@ -100,6 +101,7 @@ def run_folders(paths: tuple[Path, ...], given: dict[str, Any]) -> RunFolders | 
     chosen = {name: given.pop(name) for name in ("level", "problems", "sample_ids")}
     if path is None:
         _refuse_without_checkout(**chosen)
+        _refuse_runs(paths, given)
         return None
     for name in ("problem", "reference"):
         if given[name] is not None:
@@ -128,6 +130,17 @@ def _refuse_without_checkout(**chosen: object) -> None:
     for name, value in chosen.items():
         if value is not None:
             raise UserError(f"--{name.replace('_', '-')} goes with --kernelbench PATH; add it")
+
+
+def _refuse_runs(paths: tuple[Path, ...], given: dict[str, Any]) -> None:
+    """Refuse folders of a run whose problems nothing tells; once, not for each of its files."""
+    for path in paths if given["problem"] is given["reference"] is None else ():
+        files = {file.name: file.read_text(errors="replace") for file in path.glob("*.py")}
+        told = any(f"# problem: {name}\n" in t for t in files.values() for name in problem_names())
+        if files and all(map(NAME.fullmatch, files)) and not told:
+            raise UserError(
+                f"{path}: files of a KernelBench run; add --kernelbench PATH, its clone"
+            )
 
 
 ProblemFile = tuple[int, int, Path]

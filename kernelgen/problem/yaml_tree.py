@@ -19,6 +19,7 @@ from kernelgen.problem.text import decode
 _TAG = "tag:yaml.org,2002:"
 # YAML 1.1 takes `1e-5` for text because it has no dot; its author means the number.
 _NUMBER_WITHOUT_DOT = re.compile(r"[-+]?[0-9]+[eE][-+]?[0-9]+")
+_ARITHMETIC = re.compile(r"[\d\s.()+-]*\d[\s)]*[-+*/][\d\s.()*/+-]*")
 # YAML 1.1 takes `1:30` for the base-60 number 90 and `012` for 10; their author does not.
 _SURPRISING_NUMBER = re.compile(r"[-+]?(0[0-7_]+|[0-9][0-9_]*(:[0-9.]+)+)")
 # How to fix the mistakes that the parser's own words do not make plain.
@@ -183,6 +184,9 @@ class YamlValue:
         tag, plain = self._tag(), self.node.style is None
         if tag == "str":
             value = self.text()
+            if plain and _ARITHMETIC.fullmatch(value):
+                message = f"expected a number, found the text {value!r}: YAML computes nothing"
+                raise self.error(f"{message}; write the number itself, or quote the text")
             return float(value) if plain and _NUMBER_WITHOUT_DOT.fullmatch(value) else value
         if tag not in _KINDS:
             raise self.error(f"expected a number, text, true or false, found {self.found()}")

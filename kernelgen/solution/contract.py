@@ -13,7 +13,7 @@ from kernelgen.solution.advice import advice_findings
 from kernelgen.solution.file import SolutionFile
 from kernelgen.solution.finding import Finding, error
 from kernelgen.solution.imports import allowed_modules, import_findings, name_findings
-from kernelgen.solution.kernel_signs import kernel_findings
+from kernelgen.solution.kernel_signs import kernel_findings, name_of_extension_findings
 from kernelgen.solution.lending import lent_to
 from kernelgen.solution.model_class import model_findings
 from kernelgen.solution.reference_facts import ReferenceFacts, reference_facts
@@ -68,5 +68,6 @@ def _findings(
         *import_findings(source, allowed, any_installed=problem.takes_installed),
         *name_findings(source, facts.undefined, lent.uses),
         *(kernel_findings(source) if problem.require == "own_kernel" else ()),
+        *name_of_extension_findings(source),
         *advice_findings(source, facts),
     ]

@@ -121,7 +121,10 @@ def name_findings(
     findings = [warning(use.line, f"`{use.name}` {mend}") for use in lent]
     for use in {*undefined_names(source.text, source.tree)}.difference(lent):
         ignored = use.name in lacked or use.line in ignored_lines
-        message = f"the name `{use.name}` is used but not imported or defined; import or define it"
+        mend = "import or define it"
+        if use.name == "Model":
+            mend = "no candidate gets the reference's: derive from nn.Module and write out the rest"
+        message = f"the name `{use.name}` is used but not imported or defined; {mend}"
         findings.append((warning if unsure or ignored else error)(use.line, message))
     return findings
 
@@ -137,7 +140,7 @@ def _refusal(module: str, allowed: tuple[str, ...], *, any_installed: bool) -> s
     if any_installed:
         return (
             f"imports `{top}`, which is not installed here; install it into this Python's "
-            "environment (pip install), or do without it"
+            "environment (pip install), or do without it; no file beside a candidate is seen"
         )
     return (
         f"imports `{top}`, which is neither torch nor the standard library; "

@@ -5,7 +5,7 @@ This looks for the means, not for a kernel: which kernels ran is seen when the c
 
 import ast
 
-from kernelgen.solution.finding import Finding, Severity
+from kernelgen.solution.finding import Finding, Severity, error
 from kernelgen.solution.imports import modules_beyond
 from kernelgen.solution.source import Source
 
@@ -18,6 +18,8 @@ _MEANS = frozenset({
 })  # fmt: skip
 _COMPILERS = ("nvcc", "nvrtc", "hipcc", "clang", "g++", "c++", "gcc", "ptxas")
 _WITHOUT_KERNELS = frozenset({"numpy", "scipy", "einops", "packaging"})
+_BUILDERS = ("torch.utils.cpp_extension.load_inline", "torch.utils.cpp_extension.load")
+_NO_NAME = "is no name of a Python module, which an extension is; write letters, digits and `_`"
 _DYNAMIC = ("exec", "eval", "getattr", "__import__", "importlib.import_module")
 _MESSAGE = (
     "no kernel of its own: nothing is compiled or loaded (no load_inline, triton.jit, "
@@ -36,6 +38,18 @@ def kernel_findings(source: Source) -> list[Finding]:
     dynamic = any(path in _DYNAMIC for path, _ in source.paths)
     severity: Severity = "warning" if dynamic else "error"
     return [Finding(status="NO_CUSTOM_KERNEL", severity=severity, message=_MESSAGE)]
+
+
+def name_of_extension_findings(source: Source) -> list[Finding]:
+    """Check that extensions are called as Python's modules are; else no compiler takes them."""
+    found = []
+    for call in (node for node in source.nodes if isinstance(node, ast.Call)):
+        given = {keyword.arg: keyword.value for keyword in call.keywords}
+        name = getattr(given.get("name", (*call.args, None)[0]), "value", None)
+        fits = not isinstance(name, str) or name.isidentifier() or "is_python_module" in given
+        if source.path_of(call.func) in _BUILDERS and not fits:
+            found.append(error(call.lineno, f"name={name!r} {_NO_NAME}"))
+    return found
 
 
 def _has_means(source: Source) -> bool:

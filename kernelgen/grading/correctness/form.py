@@ -7,6 +7,7 @@ from kernelgen.grading.verdict import Status
 from kernelgen.grading.wire.messages import Tensors, Verified
 from kernelgen.grading.wire.tree import (
     Node,
+    Opaque,
     Place,
     Scalar,
     SpecialFloat,
@@ -76,7 +77,11 @@ def _structure(got: Tensors, expected: Tensors, place: Place) -> Verified:
     have, want = outline(got.tree, got.specs), outline(expected.tree, expected.specs)
     reason = f"forward returned {_quoted(have)}; the reference returns {_quoted(want)}"
     if have == want:  # what is told in a few words is the same
-        reason += f"; they differ at {_quoted(path_to(place))}"
+        there = (dict(leaves(x.tree)).get(place, Opaque("nothing")) for x in (got, expected))
+        have, want = (outline(x, t.specs) for x, t in zip(there, (got, expected), strict=True))
+        reason += (
+            f"; they differ at {_quoted(path_to(place))}: {_quoted(have)}, not {_quoted(want)}"
+        )
     return Verified(status=Status.WRONG_STRUCTURE, reason=reason)
 
 

@@ -17,7 +17,7 @@ from kernelgen.grading.wire.generators import generator_states
 from kernelgen.grading.wire.messages import ReferenceState
 from kernelgen.grading.wire.module_state import Initial, recorded_definitions, state_of, tied_names
 from kernelgen.grading.wire.transport import deposit, span_bytes
-from kernelgen.grading.wire.tree import rebuild
+from kernelgen.grading.wire.tree import Opaque, leaves, rebuild
 from kernelgen.grading.wire.values import copied, tensors_of
 from kernelgen.problem.record import KERNELBENCH_TOLERANCE, Rule
 
@@ -184,9 +184,10 @@ class Reference:
         described = deposit(outputs, None)
         tensors = tensors_of(outputs)
         if len(tensors) != len(described.specs) or not tensors:
+            others = (n.type_name for _, n in leaves(described.tree) if isinstance(n, Opaque))
             raise ProblemFault(
-                "Model.forward must return at least one plain tensor; return one, or a tuple, list "
-                "or dict of them"
+                "Model.forward must return at least one plain tensor, and returns "
+                f"{next(others, 'none')}; return some, of complex ones torch.view_as_real"
             )
         if any(tensor.device.type != self._device for tensor in tensors):
             raise ProblemFault(

@@ -89,7 +89,9 @@ def require_sound(reference: Reference, expected: Expected, *, must_have_element
             "the reference gives different results on equal inputs, with the generators of random "
             "numbers in one state"
         )
-        mend = "let it keep nothing, such as a counter, and draw from default generators alone"
+        mend = "let it keep nothing, such as a counter or a generator of its own"
+        if reference.draws:
+            mend = "let it keep nothing, and draw from default generators alone, the same each call"
         if not reference.code.eval_mode:
             mend += (
                 "; if a layer that is random in training mode does it, such as a recurrent net's "

@@ -2,6 +2,7 @@
 
 import re
 import signal
+from pathlib import PurePath
 
 from kernelgen.build.diagnostics import explain_build_error
 from kernelgen.grading.judged import Judged
@@ -92,10 +93,19 @@ def explain_failure(
     if failed.out_of_memory:
         return Status.OUT_OF_MEMORY, f"{place}memory ran out {during}: {_brief(failed.message)}"
     if failed.in_build:
-        return Status.BUILD_ERROR, _build_reason(failed, solution, printed)
+        reason = _build_reason(failed, solution, printed)
+        return Status.BUILD_ERROR, reason + _left_beside(failed.message, solution)
     lines = [f"{place}{failed.type_name} {during}: {_brief(failed.message)}"]
     lines += [f"  {frame}" for frame in failed.trace[-3:]]
-    return Status.RUNTIME_ERROR, "\n".join(lines)
+    return Status.RUNTIME_ERROR, "\n".join(lines) + _left_beside(failed.message, solution)
+
+
+def _left_beside(message: str, solution: SolutionFile) -> str:
+    """Return the rule about files beside a candidate, if it looked for one; else ""."""
+    missing = re.search(r"No such file or directory: '([^']+)'", message)
+    path = solution.path.parent / PurePath(missing[1]).name if missing else None
+    rule = "a candidate is one file; put the text into it, such as load_inline's cpp_sources"
+    return f"\n{path} is not there in grading: {rule}" if path and path.exists() else ""
 
 
 def _build_reason(failed: CandidateFailed, solution: SolutionFile, printed: str) -> str:
