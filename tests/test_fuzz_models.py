@@ -43,16 +43,6 @@ FUZZ = settings(
     database=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
-# Parts that fail today: what is rendered is wrong, or refused by an untrue line.
-AWAITED = frozenset({
-    "bool_sum", "int_big", "one_split", "one_chunk", "strided_transpose", "as_strided",
-    "draw_in_place", "unused_draw", "masked_assign", "random_number", "linear", "module_dict",
-    "parameter_list", "float", "tuple", "empty", "none", "list", "dict", "sizes", "script", "file",
-    "class_state", "docstring", "device", "nested_class", "NAN", "INFINITY", "M_PI", "_launch",
-    "_readable", "_expect", *INDENTS[1:], "form_feed", "one_line", "lambda", "config",
-    "dropout", "dropout_after_permute", "annotations",
-    *(word for word in WORDS if not word.isascii()), ARGUMENTS[5],
-})  # fmt: skip
 # For a call that compiles a file.
 LIMIT_S = 120.0
 
@@ -60,7 +50,7 @@ LIMIT_S = 120.0
 @st.composite
 def odd_models(draw: st.DrawFn) -> OddModel:
     def any_of(values: Iterable[Value]) -> st.SearchStrategy[Value]:
-        return st.sampled_from([value for value in values if value not in AWAITED])
+        return st.sampled_from([*values])
 
     def some(values: Iterable[str], most: int, least: int = 0) -> list[str]:
         return draw(st.lists(any_of(values), min_size=least, max_size=most, unique=True))
