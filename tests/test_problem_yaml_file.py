@@ -520,7 +520,7 @@ def test_without_the_key_nothing_is_declared(tmp_path: Path) -> None:
         ("{flops: 1e19}", "minimal.flops", "leave the key out to have them counted"),
         ("{bytes: 1.5}", "minimal.bytes", "expected a whole number such as 15032385536, found"),
         ("{bytes: true}", "minimal.bytes", "expected a whole number such as 15032385536, found"),
-        ("{flops: 2*8*8}", "minimal.flops", "write a product out, there are no expressions"),
+        ("{flops: 2*8*8}", "minimal.flops", "YAML computes nothing; write the number itself"),
         ("{flops: .inf}", "minimal.flops", "expected a finite number"),
         ("{flops: [1]}", "minimal.flops", "found a list"),
     ],
