@@ -12,7 +12,6 @@ import subprocess
 import tempfile
 import threading
 from collections.abc import Iterable
-from keyword import iskeyword
 from pathlib import Path
 
 import msgspec
@@ -193,7 +192,7 @@ def _checked(traced: Traced) -> Graph:
 
 def _check_names(*names: str) -> None:
     parts = ((name, part) for name in names for part in name.split("."))
-    if wrong := [name for name, part in parts if not part.isidentifier() or iskeyword(part)]:
+    if wrong := [name for name, part in parts if not part.isidentifier()]:
         raise ValueError(f"{wrong[0]!r} is no name")
 
 

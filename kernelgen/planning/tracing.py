@@ -95,7 +95,7 @@ def _graph(
     numbers = {place.name for place in flattened.places if place.kind == "scalar"}
     for node in graph.nodes:
         wide = any(found and found.dtype == "float64" for found in node.results)
-        if wide and not numbers.isdisjoint(node.reads):
+        if wide and node.reads and numbers.issuperset(node.reads):
             raise NotPlannedError(f"forward computes a number of numbers (aten.{node.aten})")
     return msgspec.structs.replace(graph, returns=flattened.returns, fixed=flattened.fixed)
 

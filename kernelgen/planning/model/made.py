@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch._subclasses.fake_tensor import unset_fake_temporarily
+from torch.fx.experimental.proxy_tensor import disable_proxy_modes_tracing
 from torch.nn.parameter import is_lazy
 from torch.overrides import TorchFunctionMode
 
@@ -91,7 +92,7 @@ def generators() -> object:
 
 def with_values(function: Callable[[], T]) -> T:
     """Return what a function does where tensors have values."""
-    with unset_fake_temporarily():
+    with unset_fake_temporarily(), disable_proxy_modes_tracing():
         return function()
 
 
