@@ -6,7 +6,7 @@ from html import unescape
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from report_runs import FULL_TIMING, LONG_SOURCE, TIMING
 
@@ -97,6 +97,7 @@ def text_of(markup: str) -> str:
     return unescape(re.sub(r"</?i[^>]*>", "", markup))
 
 
+@settings(deadline=None)
 @given(st.text())
 def test_highlighting_changes_no_letter(source: str) -> None:
     assert text_of(highlighted(source)) == visible(source)
