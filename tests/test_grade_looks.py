@@ -140,7 +140,7 @@ def test_what_was_recorded_is_not_held_against_a_candidate(
 
 
 def test_honest_code_is_done_within_a_few_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert judged(monkeypatch, (False,), 0.1)[1] <= 12
+    assert judged(monkeypatch, (False,), 0.1)[1] <= 18
 
 
 def test_slower_calls_than_those_that_were_timed_show_nothing(

@@ -1,8 +1,8 @@
-# problem: wide_layernorm
+# problem: wide_linear
 # expect: NO_CUSTOM_KERNEL
 # time: true
 # exploit: S17 S20
-"""Turns torch's recording off around torch's own norm, beside a kernel of its own that adds nothing.
+"""Turns torch's recording off around torch's product, beside a kernel of its own that adds nothing.
 
 NO_CUSTOM_KERNEL: the work is torch's, whatever a profiler is told. Where its threads are, looked at
 while it runs, nobody can tell otherwise.
@@ -27,13 +27,13 @@ library = ctypes.CDLL(
 
 
 class ModelNew(nn.Module):
-    def __init__(self, columns: int) -> None:
+    def __init__(self, features_in: int, features_out: int) -> None:
         super().__init__()
-        self.norm = nn.LayerNorm(columns)
+        self.linear = nn.Linear(features_in, features_out)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         torch.autograd._enable_record_function(False)
-        y = F.layer_norm(x, x.shape[1:], self.norm.weight, self.norm.bias)
+        y = F.linear(x, self.linear.weight, self.linear.bias)
         torch.autograd._enable_record_function(True)
         library.touch(ctypes.c_void_p(y.data_ptr()), ctypes.c_long(1))
         return y

@@ -16,11 +16,11 @@ from typing import Protocol
 from kernelgen.grading.timing.waits import BatchTime
 from kernelgen.sandbox.standing import computes_in_a_library
 
-# Wald's sequential test of two shares of the time that is a library's: all but Python and messages,
-# and what a profiler has recorded with as much again as dispatch and allocations, which it does not
-# record, are of short calls. Of more, the record shows enough to judge.
-_ALL, _UNRECORDED, _MOST_RECORDED = 0.85, 0.3, 0.4
-_SURE_OF_ALL, _SURE_OF_LESS = 8.0, -4.0  # log of the odds: a false alarm in three thousand
+# Wald's sequential test of two shares of the time that is a library's: what a profiler has recorded
+# with as much again as dispatch and allocations, which it does not record, are of short calls; and
+# half of the rest besides. Of more, the record shows enough to judge.
+_UNRECORDED, _MOST_RECORDED = 0.3, 0.4
+_SURE_OF_MORE, _SURE_OF_LESS = 8.0, -6.0  # log of the odds: a false alarm in three thousand
 _MOST_BATCHES = 50
 _BATCH_MS, _MOST_CALLS = 12.0, 128
 # Of a call beside one that was timed, on a machine that may have become busier.
@@ -68,7 +68,8 @@ class Looks:
         if recorded > _MOST_RECORDED:
             return ""
         less = recorded + _UNRECORDED
-        told = {True: math.log(_ALL / less), False: math.log((1 - _ALL) / (1 - less))}
+        more = (1.0 + less) / 2
+        told = {True: math.log(more / less), False: math.log((1.0 - more) / (1.0 - less))}
         odds, found = 0.0, list[bool]()
         calls = 1
         self._run(calls, contextlib.nullcontext)  # the first one takes longer
@@ -89,7 +90,7 @@ class Looks:
             slower = (shortest.wait_ms - _NOISE_MS) / calls / timed_ms
             if odds < _SURE_OF_LESS and slower <= _AS_QUICK:
                 return ""
-            if odds > _SURE_OF_ALL:
+            if odds > _SURE_OF_MORE:
                 return (
                     f"at {sum(found)} of {len(found)} moments of its calls, a thread was computing "
                     f"in torch's libraries, and the profiler has recorded {recorded:.0%} of the "
