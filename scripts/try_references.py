@@ -35,13 +35,13 @@ from kernelgen.solution.file import NO_KERNEL
 
 # A file's own code is stopped after a minute, by whoever traces it.
 _RENDER_S = 300.0
-# What blames the file's code is untrue where a copy of that code passes.
+# A line that blames the file's code is untrue where a copy of that code passes.
 _BLAMES = re.compile(r"its code raises|sent no graph|the process that traces it")
 REFUSED = "refused"
 
 
 class Tried(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What became of a reference file.
+    """The outcome of a reference file.
 
     Attributes:
         rendered: `written`, `all in torch`, `refused` or `failed`, which is kernelgen's fault.

@@ -45,7 +45,7 @@ from kernelgen.solution.source import Source
 DEADLINE_S = 60.0
 # Shapes without values take next to nothing, parameters that a constructor reads what they take.
 _MEMORY_BYTES = 8 << 30
-# What a value, or the place of one, may consist of; `torch.tensor` is for a constant.
+# Syntax of a value, or of the place of one; `torch.tensor` is for a constant.
 _OF_TEXT = (
     *(ast.Expression, ast.Constant, ast.Name, ast.Attribute, ast.Subscript, ast.expr_context),
     *(ast.Tuple, ast.List, ast.Dict, ast.Set, ast.UnaryOp, ast.USub, ast.Call, ast.keyword),

@@ -17,7 +17,7 @@ from kernelgen.planning.rewrites.builder import broadcast, is_contiguous
 # Tensors of a value's size that it is computed from. To read two again costs no more than to write
 # the value and to read that.
 _MANY = 3
-# What depends on where elements lie: the order in which they get random numbers, or new views.
+# Operators that depend on where elements lie: the order of random numbers, or new views.
 _BY_LAYOUT = frozenset(
     """
     alpha_dropout as_strided bernoulli cauchy dropout exponential feature_alpha_dropout

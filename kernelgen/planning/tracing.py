@@ -56,7 +56,7 @@ def trace(source: str, *, eval_mode: bool = False, resize: Resize | None = None)
         try:
             graph = _graph(made, Flattened(made, inputs, floats=True), attributes, resize)
         except NotPlannedError:
-            # What a graph cannot keep as a number is fixed, as whole numbers are.
+            # A float that a graph cannot keep as a number is fixed, as whole numbers are.
             if not holds([*inputs.arguments.values()], float):
                 raise
             graph = _graph(made, Flattened(made, inputs, floats=False), attributes, resize)

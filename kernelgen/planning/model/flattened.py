@@ -17,11 +17,11 @@ _BY_ORDER = inspect.Parameter.POSITIONAL_OR_KEYWORD
 
 
 class WrongInputsError(Exception):
-    """What get_inputs returns is nothing that forward takes; the message is for the user."""
+    """Forward does not take the inputs of get_inputs; the message is for the user."""
 
 
 class Inputs(NamedTuple):
-    """What get_inputs returns, by forward's parameters.
+    """The inputs of get_inputs, by forward's parameters.
 
     Attributes:
         rest: the parameter that gets a tuple of all the rest; "" if none does.

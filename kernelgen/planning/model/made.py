@@ -61,7 +61,7 @@ def made_of(source: str) -> Made:
         values = True
         made = with_values(lambda: _run(source))
     if values or generators() != before:
-        # What another Model holds in its place follows from what was drawn.
+        # A value that another Model holds otherwise follows from random numbers.
         held = held_by(made)
         del made  # it may be large
         made = with_values(lambda: _run(source, seed=1)) if values else _run(source, seed=1)
@@ -105,7 +105,7 @@ def without_memory_if_it_can(function: Callable[[], T]) -> T:
 
 
 class Attribute(NamedTuple):
-    """What a module holds without having registered it.
+    """A value that a module holds without having registered it.
 
     Attributes:
         path: such as `net.0.scales`.
