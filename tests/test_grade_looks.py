@@ -14,7 +14,7 @@ import torch
 from kernelgen.build.toolchain import find_compiler
 from kernelgen.grading.timing import looks as looks_module
 from kernelgen.grading.timing.looks import Looks, Meanwhile
-from kernelgen.grading.timing.waits import BatchTime
+from kernelgen.grading.timing.waits import BatchTime, Claim, Waits
 from kernelgen.sandbox import standstill
 from kernelgen.sandbox.standing import computes_in_a_library
 
@@ -88,17 +88,21 @@ def test_a_vector_function_that_other_code_calls_is_that_code_s(tmp_path: Path) 
     assert seen(script, str(built), library).count(True) < 0.3 * LOOKS
 
 
+def batch_time(wait_ms: float, gauge_ms: float = 1.0) -> BatchTime:
+    return BatchTime(wait_ms=wait_ms, gauge_ms=gauge_ms, in_place=True, at_once=True)
+
+
 class FakeRunner:
     """Runs batches of calls that sleep."""
 
-    def __init__(self, call_ms: float) -> None:
-        self.call_ms, self.batches = call_ms, 0
+    def __init__(self, call_ms: float, gauge_ms: float) -> None:
+        self.call_ms, self.gauge_ms, self.batches = call_ms, gauge_ms, 0
 
     def __call__(self, calls: int, meanwhile: Meanwhile) -> BatchTime:  # noqa: D102
         self.batches += 1
         with meanwhile():
             time.sleep(calls * self.call_ms / 1e3 + 0.005)
-        return BatchTime(wait_ms=calls * self.call_ms, gauge_ms=1.0, in_place=True, at_once=True)
+        return batch_time(calls * self.call_ms, self.gauge_ms)
 
 
 def judged(
@@ -107,13 +111,17 @@ def judged(
     recorded: float,
     *,
     call_ms: float = 1.0,
+    gauge_ms: float = 1.0,
 ) -> tuple[str, int]:
     found = itertools.cycle(pattern)
     monkeypatch.setattr(looks_module, "computes_in_a_library", lambda _: next(found))
     host = SimpleNamespace(pause=lambda: None, resume=lambda: None, processes=list)
-    run = FakeRunner(call_ms)
+    run = FakeRunner(call_ms, gauge_ms)
     looks = Looks(host, run, most_calls=1000)
-    return looks.objection(recorded, timed_ms=1.0), run.batches
+    claim = Claim(device_ms=1.0, host_ms=1.0, gauge_ms=1.0, call_bytes=1, batch_bytes=1)
+    timed = Waits("cpu", claim, 8, controls=[batch_time(1.0)])
+    timed.batches = [batch_time(8.0)]
+    return looks.objection(recorded, timed), run.batches
 
 
 def test_work_of_libraries_that_was_not_recorded_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -148,3 +156,9 @@ def test_slower_calls_than_those_that_were_timed_show_nothing(
 ) -> None:
     objection, _ = judged(monkeypatch, (False,), 0.0, call_ms=4.0)
     assert "not what was timed" in objection
+
+
+def test_slower_calls_on_a_machine_that_is_as_much_slower_are_those_that_were_timed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert judged(monkeypatch, (False,), 0.0, call_ms=4.0, gauge_ms=4.0)[0] == ""

@@ -41,6 +41,7 @@ class Placing:
         stages: that bring values into memory, in their order.
         as_traced: what has the strides that the Model's has, as far as inputs have.
         known: those of them that depend on no operator of torch, whose strides may vary.
+        by_layout: what operators read to which it matters where elements lie.
     """
 
     def __init__(self, graph: Graph) -> None:
@@ -54,6 +55,7 @@ class Placing:
         self.parts: dict[tuple[str, int], str] = {}
         self.stages: list[Stage] = []
         self.as_traced, self.known = set(self.types), set(self.types)
+        self.by_layout: set[str] = set()
         self._making = Making(self.waiting, graph.inputs)
         self._readers = Counter(name for node in graph.nodes for name in node.reads)
         self._readers.update((*graph.outputs, *graph.updates.values()))
@@ -248,6 +250,7 @@ class Placing:
         if without_overload(node.aten) in _BY_LAYOUT or node.aten == "view.dtype":
             for name in node.reads:
                 self._place_as_traced(self.looked_at(name))
+                self.by_layout.add(self.resolved(name))
         arguments = self.resolved_arguments(node)
         for name in references(*arguments.values()):
             self.place(name)

@@ -271,6 +271,13 @@ def reads(stage: Stage) -> list[str]:
     return [operand.value for operand in operands_of(stage)]
 
 
+def writes(stage: Stage) -> tuple[str, ...]:
+    """Return the values that a stage makes."""
+    if isinstance(stage, Library):
+        return stage.results
+    return tuple(result.value for result in results_of(stage))
+
+
 class Source(msgspec.Struct, frozen=True, kw_only=True):
     """A value that forward starts from.
 
@@ -309,6 +316,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
             they stay where they were made.
         bound: (source, dimension) whose size is that of the plan; others are refused.
         indexed: as of the graph.
+        ordered: inputs whose dimensions lie in memory in the order of the plan's; other orders
+            would be given other random numbers, or other elements of `as_strided`.
     """
 
     arguments: tuple[str, ...]
@@ -322,6 +331,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     attributes: frozenset[str] = frozenset()
     bound: frozenset[tuple[str, int]] = frozenset()
     indexed: frozenset[str] = frozenset()
+    ordered: frozenset[str] = frozenset()
 
     @property
     def inputs(self) -> tuple[Source, ...]:

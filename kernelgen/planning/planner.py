@@ -14,7 +14,7 @@ from kernelgen.planning.making import VIEWS, result_names
 from kernelgen.planning.naming import without_overload
 from kernelgen.planning.operators import Operator, operator_for
 from kernelgen.planning.placing import Placing
-from kernelgen.planning.plan import Plan, Source, reads
+from kernelgen.planning.plan import Plan, Source, reads, writes
 from kernelgen.planning.pooling import window_of, with_means
 from kernelgen.planning.reductions import gathers_of
 from kernelgen.planning.rewrites.builder import DTYPES
@@ -80,7 +80,17 @@ class _Planner:
             attributes=frozenset(i.path for i in self._graph.inputs if i.kind == "attribute"),
             bound=self._graph.bound,
             indexed=self._graph.indexed,
+            ordered=self._ordered(),
         )
+
+    def _ordered(self) -> frozenset[str]:
+        """Return the inputs whose order in memory decides what some operator computes."""
+        values = self._values
+        needed = set(map(values.resolved, values.by_layout))
+        for stage in reversed(values.stages):
+            if not needed.isdisjoint(writes(stage)):
+                needed |= {*reads(stage)}
+        return frozenset(i.name for i in self._graph.inputs if i.kind == "input") & needed
 
     def _add(self, node: Node) -> None:
         values = self._values

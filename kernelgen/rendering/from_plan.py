@@ -22,7 +22,7 @@ from kernelgen.planning.plan import (
     Stage,
     operands_of,
     reads,
-    results_of,
+    writes,
 )
 from kernelgen.planning.rewrites.builder import strides_of
 from kernelgen.problem.record import Backend
@@ -86,7 +86,7 @@ def plan_text(plan: Plan, backend: Backend, arch: Architecture | None) -> PlanTe
     known = dict(sources)
     known[".device"] = where
     for number, (stage, text) in enumerate(stages):
-        results = _results(stage)
+        results = writes(stage)
         kept = {*plan.outputs, *plan.updates.values(), *read}
         if _is_view_of_the_models(stage, sources) and read[results[0]] == 1:
             # Where it is read, it tells more than under a name.
@@ -115,7 +115,7 @@ def plan_text(plan: Plan, backend: Backend, arch: Architecture | None) -> PlanTe
             name
             for stage in plan.stages
             if not (isinstance(stage, Library) and stage.view)
-            for name in _results(stage)
+            for name in writes(stage)
         }
         for path, value in plan.updates.items():
             place = _path(path, plan)
@@ -235,6 +235,10 @@ def _checks(plan: Plan, given: Mapping[str, str]) -> list[str]:
             sizes = tuple(source.type.shape[d] for d in dims)
             where = f"sizes {', '.join(map(str, dims))} of {source.name}"
             lines.append(f'_expect("{where}", ({found},), {sizes})')
+        if source.name in plan.ordered and len(source.type.shape) > 1:
+            order, found = source.type.order, f"{name}.dim_order()"
+            lines.append(f"if {name}.stride() != {source.type.strides}:")
+            lines.append(f'    _expect("order of {source.name} in memory", {found}, {order})')
     named = {*plan.arguments, *(source.name for source in plan.sources)}
     for size in (source.size for source in plan.sources if source.size is not None):
         own = f"{given.get(size.input, size.input)}.shape[{size.dim}]"
@@ -242,12 +246,6 @@ def _checks(plan: Plan, given: Mapping[str, str]) -> list[str]:
             found = f"{given.get(name, name)}.shape[{dim}]"
             lines.append(f'_expect("size {dim} of {name}", {found}, {own})')
     return [*dict.fromkeys(lines)]
-
-
-def _results(stage: Stage) -> tuple[str, ...]:
-    if isinstance(stage, Library):
-        return stage.results
-    return tuple(result.value for result in results_of(stage))
 
 
 def _read_by_kernels(plan: Plan) -> Counter[str]:

@@ -2,7 +2,6 @@
 
 import contextlib
 from collections.abc import Callable
-from math import inf
 from statistics import median
 
 from kernelgen.build.toolchain import cache_folder
@@ -243,14 +242,13 @@ class MainCase:
         check.conclude(self._evidence, reference, self._second.launches)
 
     def _trace_batches(self, check: KernelCheck, confirming: Confirming | None) -> None:
-        timed_ms = inf
         if confirming is not None:
-            timed_ms = confirming.call_ms
             check.add_batch(confirming.trace(self._trace_batch))
         if self._task.device == "cpu":
             most = batch_bytes_of(None) // max(1, self._opened.minimal_bytes)
             looks = Looks(self._dialogue.host, self._run_within, most_calls=most)
-            check.add_looks(looks.objection(check.recorded, timed_ms))
+            timed = confirming.waits if confirming else None
+            check.add_looks(looks.objection(check.recorded, timed))
 
     def _run_within(self, calls: int, meanwhile: Meanwhile) -> BatchTime:
         self._runner.meanwhile = meanwhile

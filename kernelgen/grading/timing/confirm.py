@@ -90,6 +90,9 @@ class Confirming:
 
     Args:
         time_again: times the candidate once more, in the same way as for the claim.
+
+    Attributes:
+        waits: for the batches that bear the claim out, or contradict it.
     """
 
     def __init__(
@@ -98,7 +101,7 @@ class Confirming:
         self._device, self._run, self._time_again = device, run, time_again
         self._ways = list(_WAYS[device])
         self._controls: list[BatchTime] = []
-        self._waits = Waits(device, claim, calls=1)
+        self.waits = Waits(device, claim, calls=1)
 
     def confirm(self) -> Confirmation | Untold:
         """Run batches until they confirm the claim, or enough of them contradict it.
@@ -106,7 +109,7 @@ class Confirming:
         Raises:
             Judged: TAMPERED, the claim is too small; or what a batch's outputs deserve.
         """
-        claim = self._waits.claim
+        claim = self.waits.claim
         if claim.load > CROWDED:
             # The baselines were timed then as well.
             return Untold(_told_of_load(claim.load))
@@ -122,11 +125,11 @@ class Confirming:
                 device_ms=max(again.device_ms, claim.device_ms),
                 host_ms=max(again.host_ms, claim.host_ms),
             )
-            self._begin(claim, self._waits.calls)
+            self._begin(claim, self.waits.calls)
             found = self._try()
         if found is not None:
             return found
-        waits = self._waits
+        waits = self.waits
         quiet = [one for one in waits.quiet() if waits.control_load(one) <= CROWDED]
         # A batch behind a gate has no control of its own.
         self._rehearsed(waits.calls, once_ms=0.0)
@@ -145,21 +148,15 @@ class Confirming:
 
     def _begin(self, claim: Claim, calls: int) -> None:
         """Take in batches of so many calls from now on."""
-        self._waits = Waits(self._device, claim, calls, self._controls)
-
-    @property
-    def call_ms(self) -> float:
-        """Time of a call in a batch, or by the candidate's own clock if that says more."""
-        claim = self._waits.claim
-        return max(claim.device_ms, claim.host_ms, self._waits.at_most_ms())
+        self.waits = Waits(self._device, claim, calls, self._controls)
 
     def trace(self, run: RunTraced) -> Trace | str:
         """Return what a call runs in a traced batch as quick as these, or why none is known."""
-        waits, claim = self._waits, self._waits.claim
+        waits, claim = self.waits, self.waits.claim
         calls = min(waits.calls, _calls_a_batch(self._device, claim))
         return trace_as_timed(
             Waits(self._device, claim, calls),
-            self.call_ms,
+            waits.call_ms,
             run,
             in_place=self._way != "copied",
             control_calls=self._control_calls(calls),
@@ -167,7 +164,7 @@ class Confirming:
 
     def _try(self) -> Confirmation | Untold | None:
         """Run batches until they confirm the claim; None if enough of them do not."""
-        waits, claim = self._waits, self._waits.claim
+        waits, claim = self.waits, self.waits.claim
         while len(waits.batches) < _MOST_BATCHES and len(waits.quiet()) < _QUIET_BATCHES:
             self._measure()
             if len(waits.batches) < _BATCHES:
@@ -188,18 +185,18 @@ class Confirming:
         return self._way == "behind a gate"
 
     def _untold(self) -> Untold:
-        return Untold(_told_of_load(self._waits.most_load()))
+        return Untold(_told_of_load(self.waits.most_load()))
 
     def _look_closer(self) -> Confirmation | Untold:
         """Run more and longer batches where the waits so far would make the quoted time longer."""
-        claim = self._waits.claim
-        if self._waits.at_least_ms() <= claim.device_ms:
+        claim = self.waits.claim
+        if self.waits.at_least_ms() <= claim.device_ms:
             return self._confirmation()
         longer = _calls_a_batch(self._device, claim, _LONG_BATCH_MS)
-        if longer > self._waits.calls:
+        if longer > self.waits.calls:
             self._rehearsed(longer, once_ms=0.0)
             self._begin(claim, longer)
-        waits = self._waits
+        waits = self.waits
         for number in range(_CLOSER_LOOKS):
             self._measure()
             if number and waits.quiet() and waits.at_least_ms() <= claim.device_ms:
@@ -214,7 +211,7 @@ class Confirming:
         The very first is a single call. Its wait says how many calls a batch can have without
         taking for ever, whatever the candidate's own clock says.
         """
-        claim = self._waits.claim
+        claim = self.waits.claim
         wanted = _calls_a_batch(self._device, claim)
         calls = min(wanted, self._rehearsed(1, once_ms=_FIRST_CALL_MS))
         if calls < wanted:
@@ -238,7 +235,7 @@ class Confirming:
 
     def _measure(self) -> None:
         """Take in one batch, run in the strictest way in which it can be."""
-        calls, batches = self._waits.calls, self._waits.batches
+        calls, batches = self.waits.calls, self.waits.batches
         while True:
             for _ in range(_TRIES_IN_PLACE):
                 found = self._batch(calls)
@@ -263,13 +260,13 @@ class Confirming:
 
         What is fixed of a wait would drown in the noise of a reference that takes much longer.
         """
-        claim = self._waits.claim
+        claim = self.waits.claim
         if claim.reference_ms is None:
             return calls
         return min(calls, max(1, math.ceil(calls * claim.device_ms / claim.reference_ms)))
 
     def _confirmation(self, *, host_bound: bool = False, unconfirmed: bool = False) -> Confirmation:
-        waits = self._waits
+        waits = self.waits
         return Confirmation(
             claimed_ms=waits.claim.device_ms,
             at_most_ms=waits.at_most_ms(),
@@ -283,7 +280,7 @@ class Confirming:
         )
 
     def _accusation(self) -> str:
-        waits = self._waits
+        waits = self.waits
         times = "call" if waits.calls == 1 else f"call in batches of {waits.calls}"
         return (
             f"the clock in the candidate's process says {waits.claim.device_ms:.3g} ms a call; by "

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from typing import Protocol
 
-from kernelgen.grading.timing.waits import BatchTime
+from kernelgen.grading.timing.waits import BatchTime, Waits
 from kernelgen.sandbox.standing import computes_in_a_library
 
 # Wald's sequential test of two shares of the time that is a library's: what a profiler has recorded
@@ -23,7 +23,7 @@ _UNRECORDED, _MOST_RECORDED = 0.3, 0.4
 _SURE_OF_MORE, _SURE_OF_LESS = 8.0, -6.0  # log of the odds: a false alarm in three thousand
 _MOST_BATCHES = 50
 _BATCH_MS, _MOST_CALLS = 12.0, 128
-# Of a call beside one that was timed, on a machine that may have become busier.
+# Of a call beside one that was timed, beside what load explains.
 _AS_QUICK, _NOISE_MS = 2.5, 1.5
 _BEGUN = 0.2  # of a batch: what comes before is the way of a message
 
@@ -58,20 +58,20 @@ class Looks:
         self._host, self._run = host, run
         self._most_calls = max(1, min(most_calls, _MOST_CALLS))
 
-    def objection(self, recorded: float, timed_ms: float = math.inf) -> str:
+    def objection(self, recorded: float, timed: Waits | None = None) -> str:
         """Return why traces do not tell what runs, or ""; raises Judged.
 
         Args:
             recorded: share of the time during which, by the traces, an operator of torch's ran.
-            timed_ms: of a call when it was timed. What is looked at has to be about as quick.
+            timed: batches that bear out a quoted time. What is looked at has to be about as quick.
         """
         if recorded > _MOST_RECORDED:
             return ""
         less = recorded + _UNRECORDED
         more = (1.0 + less) / 2
         told = {True: math.log(more / less), False: math.log((1.0 - more) / (1.0 - less))}
-        odds, found = 0.0, list[bool]()
-        calls = 1
+        odds, slower, found = 0.0, 0.0, list[bool]()
+        calls, beside = 1, Waits(timed.device, timed.claim, 1) if timed else None
         self._run(calls, contextlib.nullcontext)  # the first one takes longer
         shortest = self._run(calls, contextlib.nullcontext)
         for _ in range(_MOST_BATCHES):
@@ -87,7 +87,10 @@ class Looks:
             if look.found is not None:
                 found.append(look.found)
                 odds += told[look.found]
-            slower = (shortest.wait_ms - _NOISE_MS) / calls / timed_ms
+            if timed and beside:
+                beside.batches.append(batch)
+                slower = (shortest.wait_ms - _NOISE_MS) / calls / timed.call_ms
+                slower /= beside.most_load()
             if odds < _SURE_OF_LESS and slower <= _AS_QUICK:
                 return ""
             if odds > _SURE_OF_MORE:

@@ -117,6 +117,11 @@ class Waits:
         self._controls = controls
         self.batches: list[BatchTime] = []
 
+    @property
+    def call_ms(self) -> float:
+        """Time of a call in a batch, or by the candidate's own clock if that says more."""
+        return max(self.claim.device_ms, self.claim.host_ms, self.at_most_ms())
+
     def overhead_ms(self) -> float:
         """Return what a wait takes whatever the work, by the reference's batches."""
         found = [one.overhead_ms for one in self.batches if one.control_calls]
