@@ -580,7 +580,7 @@ def difference(reference: Path, solution: Path, builds: Path) -> str:
         eager = before.Model(*before.get_init_inputs())
         torch.manual_seed(0)
         ours = after.ModelNew(*after.get_init_inputs())
-        ours.load_state_dict(_state(eager))
+        ours.load_state_dict(_state(eager, ours))
         torch.manual_seed(1)
         inputs = before.get_inputs()
         for name, given in _ways(inputs):
@@ -591,15 +591,20 @@ def difference(reference: Path, solution: Path, builds: Path) -> str:
                 continue
             if found := _differs("output", told[0], made[0]) or _differs("input", told[1], made[1]):
                 return f"{found}{name}"
-            found = _differs("state", _state(eager), dict(ours.state_dict()))
+            found = _differs("state", _state(eager, ours), dict(ours.state_dict()))
             if found:
                 return f"{found}{name}"
     return ""
 
 
-def _state(model: Any) -> dict[str, Any]:
-    """Return a Model's state by the names of ModelNew, whose private ones have its name in them."""
-    return {name.replace("_Model__", "_ModelNew__"): t for name, t in model.state_dict().items()}
+def _state(model: Any, ours: Any) -> dict[str, Any]:
+    """Return a Model's state by the names of ours, whose private ones may have its class in them.
+
+    They have not where it is a subclass of Model.
+    """
+    state, known = model.state_dict(), ours.state_dict()
+    renamed = {name: name.replace("_Model__", "_ModelNew__") for name in state}
+    return {name if name in known else renamed[name]: t for name, t in state.items()}
 
 
 def _module(file: Path) -> ModuleType:
