@@ -2,7 +2,7 @@
 # problem: instancenorm
 # source: instancenorm.yaml (sha256 1506eb1644db4ce6)
 # backend: cuda, sm_90a
-# templates: segment_norm.py.jinja (sha256 4329a0d00267c5af)
+# templates: segment_norm.py.jinja (sha256 cacc9f067b4bf651)
 # schedule: sets=2 workers=256 vectors=4 slots=14 ahead=4 listeners=2
 # render again: kernelgen render instancenorm
 """InstanceNorm2d without affine parameters or running statistics.

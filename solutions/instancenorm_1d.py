@@ -2,7 +2,7 @@
 # problem: instancenorm_1d
 # source: instancenorm_1d.yaml (sha256 22fffade84e3c404)
 # backend: cuda, sm_90a
-# templates: segment_norm.py.jinja (sha256 4329a0d00267c5af)
+# templates: segment_norm.py.jinja (sha256 cacc9f067b4bf651)
 # schedule: threads=1024 items=32
 # render again: kernelgen render instancenorm_1d
 """InstanceNorm1d without affine parameters or running statistics.

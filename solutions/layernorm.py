@@ -2,7 +2,7 @@
 # problem: layernorm
 # source: layernorm.yaml (sha256 a1349057673b5b7f)
 # backend: cuda, sm_90a
-# templates: segment_norm.py.jinja (sha256 4329a0d00267c5af)
+# templates: segment_norm.py.jinja (sha256 cacc9f067b4bf651)
 # schedule: threads=448 ahead=5
 # render again: kernelgen render layernorm
 """LayerNorm over three trailing dimensions with an affine map for each element.

@@ -2,15 +2,16 @@
 # problem: matmul_add_gelu
 # source: matmul_add_gelu.yaml (sha256 7a9232b0e2be1d8b)
 # backend: cuda, sm_90a
-# templates: matrix_product.py.jinja (sha256 e9d4020305fc33af)
+# templates: plan/head.py.jinja (sha256 82f668a006a9c0fd)
 # schedule: tile_columns=128 group_rows=8
 # render again: kernelgen render matmul_add_gelu
 """Product of two matrices, plus a third, then GELU.
 
-Tensor cores multiply halves of both operands' values, as accurately as fp32.
+gelu(add(matmul(a, b), y)): tensor cores multiply halves of both operands' values, as accurately as
+fp32.
 
-Written for 4096 columns and a depth of 4096, with any number of rows, on sm_90a; other inputs take
-the general kernel.
+Written for A of shape (2048, 4096) and B of shape (4096, 4096) and y of shape (2048, 4096); other
+shapes are taken as well.
 
 Forward only: no gradient is recorded.
 """
@@ -28,8 +29,39 @@ depth = 4096
 columns = 4096
 
 CUDA_SOURCE = r"""
-// Element (r, c) is the product of row r of A and column c of B. In the same pass follows, element
-// by element: add y, gelu.
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+
+namespace ptx {
+
+// Right but for the last place.
+__device__ float reciprocal(float x) {
+  float inverse;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(inverse) : "f"(x));
+  return inverse;
+}
+
+}  // namespace ptx
+
+// By erfc(z) = e^(-z^2) t p(t) of z = |x| / sqrt(2), with t = 1 / (1 + z / 2). It has no branches,
+// and is accurate where 1 + erf cancels.
+__device__ float gelu_erfc(float x) {
+  const float t = ptx::reciprocal(fmaf(fabsf(x), 0.353553391f, 1.0f));
+  float p = -0.0590691566f;
+  p = fmaf(p, t, 0.284575909f);
+  p = fmaf(p, t, -0.487201869f);
+  p = fmaf(p, t, 0.278069377f);
+  p = fmaf(p, t, -0.0266271625f);
+  p = fmaf(p, t, 0.202687487f);
+  p = fmaf(p, t, 0.243103608f);
+  p = fmaf(p, t, 0.282375336f);
+  p = fmaf(p, t, 0.282086402f);
+  const float tail = p * t * exp2f(-0.721347520f * x * x);
+  return 0.5f * x * (x < 0.0f ? tail : 2.0f - tail);
+}
+
+// Element (r, c) is the product of row r of a and column c of b; it becomes gelu(add(that, y)).
 //
 // Tensor cores multiply fp16 halves, as accurately as fp32: each row of both operands, along K, is
 // scaled by a power of two and split into hi + lo, which hold 22 bits; lo * lo is left out. Tensor
@@ -45,7 +77,7 @@ CUDA_SOURCE = r"""
 #include <algorithm>
 #include <cstdint>
 
-namespace product {
+namespace matmul_add_gelu {
 
 constexpr int kColumns = 4096;
 constexpr int kDepth = 4096;  // K
@@ -72,13 +104,18 @@ struct Halves {
   __half* lo;          // behind hi
 };
 
+// What is read for each element of out, or for several.
+struct Beside {
+  const float* y;
+};
+
 struct Arguments {
   int64_t batches;
   int64_t depth;  // K
   Operand a;      // rows of out
   Operand b;      // columns of out
   const float* bias;  // (columns), or null
-  const float* y;  // (batches, rows, columns)
+  Beside beside;
   float* out;  // (batches, rows, columns)
   Halves halves_a, halves_b;  // null where the general kernel computes all of out
 };
@@ -97,14 +134,10 @@ int multiprocessors() {
   return count;
 }
 
-__device__ float gelu(float x) { return 0.5f * x * (1.0f + erff(x * 0.70710678f)); }
-
-// Maps the sum of the element at `position` of out.
-__device__ float finish(const Arguments& a, int64_t position, float sum, float bias) {
-  float value = sum + bias;
-  value += __ldg(a.y + position);
-  value = gelu(value);
-  return value;
+// Maps the sum of the element at `at` of out, which is in this column.
+__device__ float finish(const Arguments& a, int64_t at, int64_t column, float sum, float bias) {
+  const float multiplied = sum + bias;
+  return gelu_erfc(multiplied + __ldg(a.beside.y + at));
 }
 
 // Programmatic dependent launch: if it `overlaps`, the kernel may begin while the one before it on
@@ -255,7 +288,7 @@ __device__ void store_tile(
     const int64_t position = (tile.strip * a.a.rows + row) * a.b.rows + column;
     if (partial_sums == nullptr) {
       const float bias = a.bias == nullptr ? 0.0f : __ldg(a.bias + column);
-      totals[i] = finish(a, position, totals[i], bias);
+      totals[i] = finish(a, position, column, totals[i], bias);
     }
     if (!vectors) out[position] = totals[i];
     if (!vectors || i % 4 != 3) continue;
@@ -312,8 +345,9 @@ __global__ void __launch_bounds__(kThreads)
   double sum = 0.0;
 #pragma unroll 8
   for (int64_t share = 0; share < shares; ++share) sum += partial_sums[share * count + at];
-  const float bias = a.bias == nullptr ? 0.0f : __ldg(a.bias + at % a.b.rows);
-  a.out[at] = finish(a, at, static_cast<float>(sum), bias);
+  const int64_t column = at % a.b.rows;
+  const float bias = a.bias == nullptr ? 0.0f : __ldg(a.bias + column);
+  a.out[at] = finish(a, at, column, static_cast<float>(sum), bias);
 }
 
 // An odd number: the tiles of one wide row, at regular distances, go to different blocks.
@@ -835,8 +869,8 @@ __device__ void store_tile(const Arguments& a, const Work& work, const float (&s
         const int64_t at = line * kColumns + column;
         const float* sum = &sums[4 * (first + k) + 2 * half];
         *reinterpret_cast<float2*>(a.out + at) = make_float2(
-            finish(a, at, unscaled(sum[0], inverse, inverses[k][0]), biases[k][0]),
-            finish(a, at + 1, unscaled(sum[1], inverse, inverses[k][1]), biases[k][1]));
+            finish(a, at, column, unscaled(sum[0], inverse, inverses[k][0]), biases[k][0]),
+            finish(a, at + 1, column + 1, unscaled(sum[1], inverse, inverses[k][1]), biases[k][1]));
       }
     }
   }
@@ -1010,14 +1044,14 @@ cudaError_t launch(Arguments a, void* workspace, cudaStream_t stream) {
 
 }  // namespace fast
 
-}  // namespace product
+}  // namespace matmul_add_gelu
 
 // Bytes of device memory that the launch needs for itself.
-extern "C" int64_t product_workspace_bytes(
+extern "C" int64_t matmul_add_gelu_workspace_bytes(
     const float* a, const float* b, int64_t batches, int64_t rows, int64_t columns,
     int64_t depth, int64_t a_batch, int64_t a_row, int64_t a_depth, int64_t b_batch, int64_t b_row,
     int64_t b_depth) {
-  using namespace product;
+  using namespace matmul_add_gelu;
   const Arguments arguments = {
       batches, depth, {a, rows, a_batch, a_row, a_depth}, {b, columns, b_batch, b_row, b_depth}};
   if (fast::takes(arguments)) return fast::workspace_bytes(arguments);
@@ -1027,24 +1061,20 @@ extern "C" int64_t product_workspace_bytes(
 // Queues the kernels on the stream and returns a cudaError_t. No result may be empty. Element
 // (batch, row, k) of a is a[batch * a_batch + row * a_row + k * a_depth], and so is that of b's
 // row, a column of the product.
-extern "C" int product_launch(
+extern "C" int matmul_add_gelu_launch(
     const float* a, const float* b, const float* bias,
     const float* y,
     float* out, void* workspace, int64_t batches, int64_t rows, int64_t columns,
     int64_t depth, int64_t a_batch, int64_t a_row, int64_t a_depth, int64_t b_batch, int64_t b_row,
     int64_t b_depth, cudaStream_t stream) {
-  using namespace product;
+  using namespace matmul_add_gelu;
   Arguments arguments = {
       batches, depth, {a, rows, a_batch, a_row, a_depth}, {b, columns, b_batch, b_row, b_depth}};
   arguments.bias = bias;
-  arguments.y = y;
+  arguments.beside.y = y;
   arguments.out = out;
   if (fast::takes(arguments)) return fast::launch(arguments, workspace, stream);
   return general::launch(arguments, workspace, stream);
-}
-
-extern "C" const char* product_error_name(int status) {
-  return cudaGetErrorName(static_cast<cudaError_t>(status));
 }
 """
 CUDA_FLAGS = ["-O3"]
@@ -1053,7 +1083,7 @@ HOPPER_FLAGS = ["-gencode=arch=compute_90a,code=sm_90a"]  # torch's are for sm_9
 
 @functools.cache
 def _library() -> ctypes.CDLL:
-    """Compile the kernels, once a process and machine, and declare their C interface."""
+    """Compile the kernels, once a process and machine."""
     devices = range(torch.cuda.device_count())
     capabilities = {torch.cuda.get_device_capability(device) for device in devices}
     flags = CUDA_FLAGS + (HOPPER_FLAGS if capabilities == {(9, 0)} else [])
@@ -1066,52 +1096,71 @@ def _library() -> ctypes.CDLL:
         is_python_module=False,  # a plain shared library: no torch header, no binding to compile
         no_implicit_headers=True,
     )
-    library = ctypes.CDLL(path)
-    workspace = stream = ctypes.c_void_p
-    tensors = [ctypes.c_void_p] * 5
-    sizes = [ctypes.c_int64] * 10  # strides included
-    library.product_workspace_bytes.argtypes = [*tensors[:2], *sizes]
-    library.product_workspace_bytes.restype = ctypes.c_int64
-    library.product_launch.argtypes = [*tensors, workspace, *sizes, stream]
-    library.product_launch.restype = ctypes.c_int
-    library.product_error_name.argtypes = [ctypes.c_int]
-    library.product_error_name.restype = ctypes.c_char_p
-    return library
+    return ctypes.CDLL(path)
+
+
+def _factors(a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Size]:
+    """Return (batches, rows, depth) and (batches, columns, depth), and the shape of their product.
+
+    It is that of torch.matmul, of factors of any strides.
+    """
+    for tensor in (a, b):
+        if tensor.device.type != "cuda" or tensor.dtype != torch.float32:
+            found = f"{tensor.dtype} on {tensor.device}"
+            raise ValueError(f"expected torch.float32 on a CUDA device, got {found}")
+    if min(a.dim(), b.dim()) < 2 or a.shape[-1] != b.shape[-2]:
+        raise ValueError(f"{tuple(a.shape)} and {tuple(b.shape)} cannot be multiplied")
+    batches = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    shape = torch.Size((*batches, a.shape[-2], b.shape[-1]))
+    if b.dim() == 2:  # one product of all rows
+        return a.flatten(0, -2)[None], b.mT[None], shape
+    a, b = (x.expand(*batches, -1, -1).flatten(0, -3) for x in (a, b.mT))
+    return a, b, shape
 
 
 def _multiply(
-    a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor | None, *others: torch.Tensor
+    name: str,
+    a: torch.Tensor,
+    b: torch.Tensor,
+    tensors: tuple[torch.Tensor | None, ...],
+    sizes: tuple[int, ...] = (),
+    numbers: tuple[float, ...] = (),
 ) -> None:
-    """Multiply (batches, rows, depth) by (batches, columns, depth), both of any strides.
-
-    The others, y and the product, are contiguous.
-    """
-    sizes = (*a.shape[:2], *b.shape[1:], *a.stride(), *b.stride())
-    pointers = [None if t is None else t.data_ptr() for t in (a, b, bias, *others)]
+    """Queue a product's kernels on the current stream: (batches, rows, depth) by columns' rows."""
     library = _library()
+    sizes = (*a.shape[:2], *b.shape[1:], *a.stride(), *b.stride(), *sizes)
+    sizes = [ctypes.c_int64(size) for size in sizes]
+    numbers = [ctypes.c_float(number) for number in numbers]
+    pointers = [ctypes.c_void_p(t if t is None else t.data_ptr()) for t in (a, b, *tensors)]
+    workspace_bytes = getattr(library, f"{name}_workspace_bytes")
+    workspace_bytes.restype = ctypes.c_int64
     with torch.cuda.device(a.device):
-        workspace_bytes = library.product_workspace_bytes(*pointers[:2], *sizes)
-        workspace = torch.empty(workspace_bytes, dtype=torch.uint8, device=a.device)
-        stream = torch.cuda.current_stream(a.device).cuda_stream
-        status = library.product_launch(*pointers, workspace.data_ptr(), *sizes, stream)
+        count = workspace_bytes(*pointers[:2], *sizes[:10])
+        workspace = torch.empty(count, dtype=torch.uint8, device=a.device)
+        pointers.append(ctypes.c_void_p(workspace.data_ptr()))
+        stream = ctypes.c_void_p(torch.cuda.current_stream(a.device).cuda_stream)
+        status = getattr(library, f"{name}_launch")(*pointers, *numbers, *sizes, stream)
     if status != 0:
-        name = library.product_error_name(status).decode()
-        raise RuntimeError(f"the product could not be launched: {name} ({status})")
+        raise torch.cuda.CudaError(status)
 
 
-def _check(name: str, tensor: torch.Tensor, device: torch.device) -> None:
-    """Say why the kernels cannot read a tensor."""
-    if device.type != "cuda":
-        raise ValueError(f"{name}: expected a tensor on a CUDA device, got one on {device}")
-    if tensor.dtype != torch.float32 or tensor.device != device:
-        found = f"{tensor.dtype} on {tensor.device}"
-        raise ValueError(f"{name}: expected torch.float32 on {device}, got {found}")
-
-
-def _readable(name: str, tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
+def _readable(name: str, tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     """Return a tensor as contiguous memory, or say why the kernels cannot read it."""
-    _check(name, tensor, device)
+    if tensor.device.type != "cuda" or tensor.dtype != dtype:
+        found = f"{tensor.dtype} on {tensor.device}"
+        raise ValueError(f"{name}: expected {dtype} on a CUDA device, got {found}")
     return tensor.contiguous()
+
+
+def _matmul_add_gelu(a: torch.Tensor, b: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """Return gelu(add(matmul(a, b), y))."""
+    a, b, shape = _factors(a, b)
+    out = torch.empty(shape, dtype=torch.float32, device=a.device)
+    y = _readable("y", y.expand(shape), torch.float32)
+    if out.numel() > 0:
+        tensors = (None, y, out)
+        _multiply("matmul_add_gelu", a, b, tensors)
+    return out
 
 
 class ModelNew(nn.Module):
@@ -1122,31 +1171,7 @@ class ModelNew(nn.Module):
         _library()  # compiled here rather than in the first call
 
     def forward(self, A: torch.Tensor, B: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-        """Return the product of A and B in new, contiguous memory."""
-        _check("A", A, A.device)
-        if A.dim() < 2:
-            raise ValueError(f"A: expected 2 or more dimensions, got {tuple(A.shape)}")
-        _check("B", B, A.device)
-        if B.dim() < 2:
-            raise ValueError(f"B: expected 2 or more dimensions, got {tuple(B.shape)}")
-        if A.shape[-1] != B.mT.shape[-1]:
-            shapes = f"{tuple(A.shape)} and {tuple(B.shape)}"
-            raise ValueError(f"A, B: {shapes} cannot be multiplied")
-        # As rows of depth values each.
-        a, b = A, B.mT
-        batches = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])
-        out = a.new_empty(*batches, a.shape[-2], b.shape[-2])
-        if y.shape != out.shape:
-            raise ValueError(f"y: expected {tuple(out.shape)}, got {tuple(y.shape)}")
-        y = _readable("y", y, out.device)
-        if b.dim() == 2:  # one product of all rows
-            a, b = a.flatten(0, -2)[None], b[None]
-        else:
-            a = a.expand(*batches, -1, -1).flatten(0, -3)
-            b = b.expand(*batches, -1, -1).flatten(0, -3)
-        if out.numel() > 0:
-            _multiply(a, b, None, y, out)
-        return out
+        return _matmul_add_gelu(A, B, y)
 
 
 def get_inputs():

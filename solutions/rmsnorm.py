@@ -2,7 +2,7 @@
 # problem: rmsnorm
 # source: rmsnorm.yaml (sha256 f46cc0049780c4dd)
 # backend: cuda, sm_90a
-# templates: segment_norm.py.jinja (sha256 4329a0d00267c5af)
+# templates: segment_norm.py.jinja (sha256 cacc9f067b4bf651)
 # schedule: items=16
 # render again: kernelgen render rmsnorm
 """RMSNorm over the last dimension with a weight for each element.

@@ -2,7 +2,7 @@
 # problem: softmax
 # source: softmax.yaml (sha256 5d185dad9ceb7d40)
 # backend: cuda, sm_90a
-# templates: segment_norm.py.jinja (sha256 4329a0d00267c5af)
+# templates: segment_norm.py.jinja (sha256 cacc9f067b4bf651)
 # schedule: sets=2 workers=256 vectors=4 slots=14 ahead=4 listeners=2
 # render again: kernelgen render softmax
 """softmax along dimension 1.

@@ -134,17 +134,17 @@ class Planned:
             libraries = Libraries(_COMPILERS[backend], {"it": partial(str, made)}, compiled)
             self.library: ctypes.CDLL = libraries["it"]
             self.space[own[-1]] = lambda: self.library
-            queues = re.findall(r"^def (_launch_?)\(", text, re.MULTILINE)[-1]
-            launch = self.space[queues]
-
-            def noted(name: str, *others: Any) -> None:
-                self.launched.append(name)
-                launch(name, *others)
-
-            self.space[queues] = noted
+            # The last one of a name is the file's own, with which the module's may clash.
+            found = re.findall(r"^def (_(?:launch|multiply)_?)\(", text, re.MULTILINE)
+            for queues in {name.rstrip("_"): name for name in found}.values():
+                self.space[queues] = partial(self._noted, self.space[queues])
         assert problem.module_source is not None
         self.reference = vars(run_text("reference", problem.module_source, "<reference>"))
         self._torch = torch
+
+    def _noted(self, launch: Any, name: str, *others: Any) -> None:
+        self.launched.append(name)
+        launch(name, *others)
 
     def models(self, seed: int = 0) -> tuple[Any, Any]:
         """Return Model and ModelNew, with equal parameters."""

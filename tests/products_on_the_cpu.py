@@ -6,9 +6,11 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
+from unittest import mock
 
 from shared_builds import EMULATION, Libraries
 
+from kernelgen.planning.products import claims
 from kernelgen.problem.library import load_problem
 from kernelgen.rendering.solution import render
 
@@ -38,9 +40,17 @@ NATURAL, BOTH = ("contiguous", "contiguous"), ("transposed", "transposed")
 
 
 def cuda_source(name: str, overrides: dict[str, str], arch: str = "sm_90a") -> str:
-    """Return the kernels of the product, without those of a norm after it."""
-    source = render(load_problem(name), "cuda", overrides, arch).split('r"""\n')[1].split('"""')[0]
-    return source[: source.index("\n}\n", source.index("product_error_name")) + 3]
+    """Return the kernels of the product, however small it is, and what they call."""
+    with mock.patch.object(claims, "_pays", return_value=True):
+        return product_of(render(load_problem(name), "cuda", overrides, arch))
+
+
+def product_of(text: str) -> str:
+    """Return the kernels of the only product of a file, which is called `product` in them."""
+    source = text.split('r"""\n')[1].split('"""', maxsplit=1)[0]
+    (kernel,) = re.findall(r"\nextern \"C\" int64_t (\w+)_workspace_bytes", source)
+    source = source[: source.index("\n}\n", source.index(f"int {kernel}_launch")) + 3]
+    return re.sub(rf"\b{kernel}(?=_launch|_workspace|;| {{|\n|$)", "product", source)
 
 
 def replaced(pattern: str, new: str, text: str, count: int = 1) -> str:
@@ -68,7 +78,10 @@ def for_the_cpu(source: str) -> str:
     source = re.sub(r"#include <cuda\w*\.h>\n", "", source)
     space = r"\nnamespace ptx {.*?}  // namespace ptx\n"
     stand_in = r"\nnamespace ptx = ::hopper_ptx;\n" if hopper else r"\n"
-    source = re.sub(space, stand_in, source, flags=re.DOTALL)
+    # What stands before the product are helpers, which the emulation has as well.
+    helpers, begin, source = source.partition("\nnamespace product {")
+    helpers = re.sub(space, r"\n", helpers, flags=re.DOTALL)
+    source = helpers + begin + re.sub(space, stand_in, source, flags=re.DOTALL)
     source = re.sub(r"asm volatile\([^;]*tid\.x;[^;]*;", "thread = threadIdx.x;", source)
     source = re.sub(r"asm volatile\(\"setmaxnreg[^;]*;\"\);", "", source)
     source = re.sub(r"// Programmatic dependent launch: if .*?\n}\n", "", source, flags=re.DOTALL)
@@ -241,11 +254,11 @@ def run(  # noqa: PLR0913
     shift: int = 0,
     device: tuple[int, int] = (1, 0),
     clusters: bool = True,
-    prepared: tuple[ctypes.c_void_p, ...] = (),
+    further: tuple[Any, ...] = (),
 ) -> Ran:
     """Multiply (batches, rows, depth) by (batches, columns, depth), and look at the guards.
 
-    The library that can prepare b is given what is prepared, or null.
+    Further are a launch's numbers and sizes of what repeats, as ctypes has them.
     """
     import torch
 
@@ -257,7 +270,8 @@ def run(  # noqa: PLR0913
     with memory_of(library) as memory:
         placed_a, placed_b = placed(memory, a, layouts[0]), placed(memory, b, layouts[1])
         kept_a, kept_b = placed_a.clone(), placed_b.clone()
-        beside = [None if x is None else memory.floats(x.numel()).copy_(x.flatten())
+        beside = [None if x is None
+                  else memory.bytes(x.nbytes).view(x.dtype).copy_(x.flatten())
                   for x in (bias, *others)]  # fmt: skip
         around = memory.floats(4 + shift + count)
         around[: 4 + shift] = 77.0
@@ -265,14 +279,15 @@ def run(  # noqa: PLR0913
         sizes = [batches, rows, columns, depth, *placed_a.stride(), *placed_b.stride()]
         sizes = [ctypes.c_int64(size) for size in sizes]
         operands = [ctypes.c_void_p(x.data_ptr()) for x in (placed_a, placed_b)]
-        used = int(library.product_workspace_bytes(*operands, *prepared, *sizes))
+        used = int(library.product_workspace_bytes(*operands, *sizes))
         assert used >= 0
         workspace = memory.bytes(used)
         place = memory.address()
         pointers = [ctypes.c_void_p(None if x is None else x.data_ptr()) for x in (*beside, out)]
-        places = *prepared, place
         stream = ctypes.c_void_p(None)
-        status = library.product_launch(*operands, *pointers, *places, *sizes, stream)
+        numbers = [one for one in further if isinstance(one, ctypes.c_float)]
+        sizes += [one for one in further if isinstance(one, ctypes.c_int64)]
+        status = library.product_launch(*operands, *pointers, place, *numbers, *sizes, stream)
         assert status == 0
         assert not library.was_stuck()
         slack = (ctypes.c_ubyte * (-used % 16)).from_address((place.value or 0) + used)

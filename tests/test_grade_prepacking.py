@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-import pytest
 import torch
 from torch import nn
 from warm_lane import graded
@@ -18,7 +17,6 @@ from kernelgen.problem.library import load_problem
 PROBLEM = """
 summary: a product with a weight
 require: anything
-prepacking: {prepacking}
 constants: {{rows: 4, features: 16}}
 model: |
   class Model(nn.Module):
@@ -58,9 +56,9 @@ BY_VERSION, ONCE = "self.version != self.weight._version", "self.packed is None"
 PREPARING_MS = 30.0
 
 
-def verdict_on(folder: Path, *, stale: str, prepacking: str, time: bool) -> Verdict:
+def verdict_on(folder: Path, *, stale: str, time: bool) -> Verdict:
     problem, solution = folder / "product.yaml", folder / "solution.py"
-    problem.write_text(PROBLEM.format(prepacking=prepacking))
+    problem.write_text(PROBLEM.format())
     solution.write_text(SOLUTION.format(stale=stale))
     options = GradeOptions(
         problem=load_problem(problem),
@@ -73,19 +71,15 @@ def verdict_on(folder: Path, *, stale: str, prepacking: str, time: bool) -> Verd
     return graded(solution, options)
 
 
-@pytest.mark.parametrize(("prepacking", "is_timed"), [("timed", True), ("untimed", False)])
-def test_preparing_is_part_of_a_timed_call_unless_the_problem_lets_it_be(
-    prepacking: str, tmp_path: Path, *, is_timed: bool
-) -> None:
-    verdict = verdict_on(tmp_path, stale=BY_VERSION, prepacking=prepacking, time=True)
+def test_preparing_is_part_of_a_timed_call(tmp_path: Path) -> None:
+    verdict = verdict_on(tmp_path, stale=BY_VERSION, time=True)
     assert verdict.status is Status.PASSED
     assert verdict.timing is not None
-    assert (min(verdict.timing.samples["candidate"]) >= PREPARING_MS) == is_timed
+    assert min(verdict.timing.samples["candidate"]) >= PREPARING_MS
 
 
-@pytest.mark.parametrize("prepacking", ["timed", "untimed"])
-def test_what_is_kept_for_good_is_wrong(prepacking: str, tmp_path: Path) -> None:
-    verdict = verdict_on(tmp_path, stale=ONCE, prepacking=prepacking, time=False)
+def test_what_is_kept_for_good_is_wrong(tmp_path: Path) -> None:
+    verdict = verdict_on(tmp_path, stale=ONCE, time=False)
     assert verdict.status is Status.WRONG_VALUES
     assert "after other parameters had been copied over the first ones" in verdict.reason
 

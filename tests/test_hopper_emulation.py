@@ -3,22 +3,22 @@
 tests/cuda_emulation/hopper.h stands for the instructions that no other device has.
 """
 
-import copy
 import ctypes
 import itertools
+import re
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
+from unittest import mock
 
 import pytest
+from planned_models import problem_of
 from products_on_the_cpu import (
     BOTH,
     NATURAL,
     SEED_OF_SLOW_ONES,
-    Memory,
     aligned_terms,
     compiled,
     cuda_source,
@@ -26,17 +26,15 @@ from products_on_the_cpu import (
     exact_product,
     for_the_cpu,
     is_right,
-    memory_of,
     operands,
-    placed,
+    product_of,
     run,
     spoiled,
     with_mutants,
 )
 from shared_builds import Libraries
 
-from kernelgen.problem.library import load_problem
-from kernelgen.rendering import choose
+from kernelgen.planning.products import choice, claims
 from kernelgen.rendering.solution import render
 
 pytestmark = [pytest.mark.sampled, pytest.mark.ci]
@@ -64,10 +62,6 @@ class Kind(NamedTuple):
     def sizes(self) -> dict[str, str]:
         """Return what --set takes."""
         named = {"rows": self.rows, "columns": self.columns, "depth": self.depth}
-        if self.problem.startswith("linear"):
-            named = {
-                "batch_size": self.rows, "out_features": self.columns, "in_features": self.depth,
-            }  # fmt: skip
         sizes = {f"constants.{name}": str(size) for name, size in named.items()}
         return {**sizes, "schedule.tile_columns": str(self.tile), "schedule.group_rows": "2"}
 
@@ -86,8 +80,6 @@ KINDS = {
     "shares": Kind("matmul", 100, 80, 2100, OTHER, frozenset({ROWS, STRIPS}), 64),
     "shipped tile": Kind("matmul", MANY, 168, 576, OTHER, frozenset({ROWS, STRIPS}), 64, 168),
     "gelu": Kind("matmul_add_gelu", MANY, 80, 128, OTHER, frozenset({ROWS, STRIPS}), 32),
-    "kept": Kind("linear_instancenorm_add_mul_kept", MANY, 128, 128, NATURAL,
-                 frozenset({ROWS}), 32),
 }  # fmt: skip
 ADD = "ptx::multiply_add(sum, "
 # Each is a statement or an expression of the source, and what is wrong instead.
@@ -128,22 +120,35 @@ MUTANTS = {
 
 def emulated(kind: Kind) -> str:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(choose, "_LONG_DEPTH", LONG_DEPTH)
+        patch.setattr(choice, "_LONG_DEPTH", LONG_DEPTH)
         return for_the_cpu(cuda_source(kind.problem, kind.sizes))
+
+
+# Operands of every pattern, each of which another row of torch's broadcasting has.
+PATTERNS = "torch.tanh(x @ y * column + row - each) * scale + torch.where(flags, two, one)"
+SHAPES = {"column": "80", "row": "100000, 1", "each": "100000, 80", "one": "1"}
+
+
+def with_patterns() -> str:
+    inputs = {name: f"torch.randn({shape})" for name, shape in SHAPES.items()}
+    given = {"x": "torch.randn(100000, 128)", "y": "torch.randn(128, 80)", **inputs}
+    given |= {"scale": "0.5", "two": "2.0", "flags": "torch.rand(80) > 0.5"}
+    with TemporaryDirectory() as folder, mock.patch.object(claims, "_pays", return_value=True):
+        problem = problem_of(Path(folder), PATTERNS, **given)
+        return for_the_cpu(product_of(render(problem, "cuda")))
 
 
 SOURCES: dict[str, Callable[[], str]] = {
     **{name: partial(emulated, kind) for name, kind in KINDS.items()},
+    "patterns": with_patterns,
     "mutants": lambda: with_mutants(emulated(KINDS["long"]), MUTANTS),
 }
 
 
 @pytest.fixture(scope="session")
 def libraries(compiled_folder: Path) -> Libraries:
-    def prepare(key: str, library: ctypes.CDLL) -> None:
+    def prepare(_: str, library: ctypes.CDLL) -> None:
         library.set_capability(9)
-        if key == "kept":
-            library.product_prepared_bytes.restype = ctypes.c_int64
 
     return compiled(SOURCES, compiled_folder, prepare)
 
@@ -168,7 +173,7 @@ SLOW = frozenset(("medium", "deep", "shares"))
     [
         pytest.param(name, marks=[pytest.mark.long] if name in SLOW else [])
         for name in KINDS
-        if name not in {"gelu", "kept"}
+        if name != "gelu"
     ],
 )
 @pytest.mark.parametrize(
@@ -304,240 +309,37 @@ def test_epilogue(how: str, libraries: Libraries) -> None:
         assert ((ran.out - exact).abs() / size)[finite].max().item() <= 1e-6
 
 
-def parts_of(library: ctypes.CDLL, memory: Memory, b: Any, rows: int) -> ctypes.c_void_p:
-    """Return where b is prepared for a product with so many rows, or null if that does without."""
-    batches, columns, depth = b.shape
-    sizes = [ctypes.c_int64(size) for size in (batches, columns, depth, *b.stride())]
-    used = library.product_prepared_bytes(sizes[0], ctypes.c_int64(rows), *sizes[1:3])
-    assert used >= 0
-    if used == 0:
-        return ctypes.c_void_p(None)
-    memory.bytes(used)
-    place = memory.address()
-    status = library.product_prepare(ctypes.c_void_p(b.data_ptr()), place, *sizes, None)
-    assert status == 0
-    return place
-
-
-@pytest.mark.parametrize("how", ["none", "range", "nan"])
-@pytest.mark.parametrize("layout", ["contiguous", "pitched", "unaligned", "transposed"])
-def test_what_is_prepared_serves_all_launches(layout: str, how: str, libraries: Libraries) -> None:
-    """Also where b lies so that only the general kernel can read it."""
+@pytest.mark.parametrize("rows", [131, 3])
+def test_an_epilogue_reads_operands_of_every_pattern(rows: int, libraries: Libraries) -> None:
     import torch
 
-    library = libraries["kept"]
-    a, b, bias = ordinary(1, 50, 128, 128)
-    b = spoiled(b, how)
-    with memory_of(library) as memory:
-        kept = placed(memory, b, layout)
-        prepared = parts_of(library, memory, kept, a.shape[1])
-        assert prepared.value
-        for left in a, spoiled(a, "range"), a[:, :20].contiguous():
-            plain, ran = (
-                run(library, left, b, bias, layouts=("contiguous", layout), device=(4, 0),
-                    prepared=(place,)) for place in (ctypes.c_void_p(None), prepared)
-            )  # fmt: skip
-            assert torch.equal(ran.out.nan_to_num(), plain.out.nan_to_num())
-            assert is_right(ran.out, left, b, bias)
-            launches = [x.launches.count("split::") for x in (ran, plain)]
-            assert launches == ([1, 2] if layout in {"contiguous", "pitched"} else [0, 0])
-
-
-def test_what_was_prepared_of_other_values_does_not_serve(libraries: Libraries) -> None:
-    library = libraries["kept"]
-    a, b, bias = ordinary(1, 45, 128, 128)
-    with memory_of(library) as memory:
-        prepared = parts_of(library, memory, b, 45)
-        changed = run(library, a, 2.0 * b, bias, device=(4, 0), prepared=(prepared,)).out
-        assert not is_right(changed, a, 2.0 * b, bias)
-        again = parts_of(library, memory, 2.0 * b, 45)
-        changed = run(library, a, 2.0 * b, bias, device=(4, 0), prepared=(again,)).out
-        assert is_right(changed, a, 2.0 * b, bias)
-
-
-def test_nothing_is_prepared_for_other_shapes_and_devices(libraries: Libraries) -> None:
-    library = libraries["kept"]
-    with memory_of(library) as memory:
-        for shape in (1, 132, 128), (1, 128, 132):
-            b = operands(1, 1, *shape[1:])[1]
-            assert parts_of(library, memory, b, 45).value is None
-        try:
-            library.set_capability(8)
-            assert parts_of(library, memory, operands(1, 1, 128, 128)[1], 45).value is None
-        finally:
-            library.set_capability(9)
-
-
-class Stream:
-    """What the rendered Python asks of a stream of torch's."""
-
-    cuda_stream = 0
-
-    def __init__(self) -> None:
-        self.waited_for: list[Any] = []
-
-    def wait_event(self, event: Any) -> None:
-        """Note the event."""
-        self.waited_for.append(event)
-
-
-class Event:
-    """What it asks of an event."""
-
-    def record(self, stream: Stream) -> None:
-        """Note the stream."""
-        self.stream = stream
-
-
-class Cuda(NamedTuple):
-    """What a rendered module has, in which a CPU stands for the device, and what it does."""
-
-    names: dict[str, Any]
-    streams: list[Stream]  # the last is the current one
-    capturing: list[bool]  # the last says whether it is captured
-    used: list[Any]  # tensors that a stream was said to use, with it
-
-
-@pytest.fixture
-def cuda(libraries: Libraries, monkeypatch: pytest.MonkeyPatch) -> Cuda:
-    import torch
-
-    library = libraries["kept"]
-    library.set_device(4, 0)
-    module = ModuleType("kept")
-    exec(
-        render(load_problem("linear_instancenorm_add_mul_kept"), "cuda", KINDS["kept"].sizes),
-        vars(module),
+    a, b, _ = ordinary(1, rows, 80, 128)
+    torch.manual_seed(5)
+    given = {"column": torch.randn(80), "row": torch.randn(rows, 1), "each": torch.randn(rows, 80)}
+    given |= {"one": torch.randn(1), "flags": torch.rand(80) > 0.5}
+    numbers = {"scale": 0.5, "two": 2.0}
+    launch = with_patterns().partition("int product_launch(")[2].partition("stream) {")[0]
+    tensors = re.findall(r"const \w+\* (\w+),\n", launch.partition("bias,")[2])
+    of_sizes = {"column": (1, 80), "flags": (1, 80), "row": (80, rows), "one": (80 * rows, 1)}
+    further: list[object] = [
+        ctypes.c_float(numbers[n]) for n in re.findall(r"float (\w+),", launch)
+    ]
+    for name in re.findall(r"int64_t (\w+)_inner", launch):
+        further += [ctypes.c_int64(size) for size in of_sizes[name]]
+    ran = run(
+        libraries["patterns"],
+        a,
+        b,
+        others=tuple(given[name] for name in tensors),
+        layouts=OTHER,
+        device=(2, 1),
+        further=tuple(further),
     )
-    # As _library declares it, of which the norm is not there.
-    path = vars(library)["_name"]
-    loaded = ctypes.CDLL(path)
-    for name in "workspace_bytes", "launch", "error_name":
-        setattr(loaded, f"segment_norm_{name}", SimpleNamespace())
-    monkeypatch.setattr(ctypes, "CDLL", {path: loaded}.__getitem__)
-    vars(module)["load_inline"] = lambda **_: path
-    found = Cuda(vars(module), [Stream()], [False], [])
-    monkeypatch.setattr(torch.cuda, "device", lambda _: nullcontext())
-    monkeypatch.setattr(torch.cuda, "current_stream", lambda _: found.streams[-1])
-    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: found.capturing[-1])
-    monkeypatch.setattr(torch.cuda, "Event", Event)
-    monkeypatch.setattr(
-        torch.Tensor, "record_stream", lambda tensor, stream: found.used.append((tensor, stream))
-    )
-    return found
-
-
-def multiplied(cuda: Cuda, kept: Any, x: Any, weight: Any) -> tuple[Any, bool]:
-    """Return x times the weight's transposed, and whether the weight was split ahead of it."""
-    import torch
-
-    library = cuda.names["_library"]()
-    library.launched.restype = ctypes.c_char_p
-    library.launched()
-    halves = kept.halves_of(weight, len(x))
-    split = b"split::" in library.launched()
-    out = torch.full((len(x), len(weight)), torch.nan)
-    cuda.names["_multiply"](x[None], weight[None], None, out, prepared=halves)
-    return out, split
-
-
-CHANGES: dict[str, Callable[[Any], object]] = {
-    "in place": lambda linear: linear.weight.mul_(3.0),
-    "by an element": lambda linear: linear.weight[3, 5].fill_(7.0),
-    "by a view": lambda linear: linear.weight.view(-1)[:40].zero_(),
-    "data": lambda linear: setattr(linear.weight, "data", 2.0 * linear.weight.data),
-    "another": lambda linear: setattr(linear, "weight", other_weight(linear)),
-    "state": lambda linear: linear.load_state_dict({"weight": other_weight(linear)}),
-    "assigned": lambda linear: linear.load_state_dict(
-        {"weight": other_weight(linear)}, assign=True
-    ),
-    "transposed": lambda linear: setattr(linear.weight, "data", linear.weight.data.clone().t()),
-}
-
-
-def other_weight(linear: Any) -> Any:
-    import torch
-
-    return torch.nn.Parameter(linear.weight.detach().flip(0) + 1.0)
-
-
-@pytest.mark.parametrize("change", CHANGES)
-def test_results_follow_a_change_of_the_weight(change: str, cuda: Cuda) -> None:
-    import torch
-
-    torch.manual_seed(1)
-    linear, kept = torch.nn.Linear(128, 128, bias=False), cuda.names["_Prepared"]()
-    x = torch.randn(50, 128)
-    for expected in True, False, False:
-        out, split = multiplied(cuda, kept, x, linear.weight)
-        assert split == expected
-        assert is_right(out[None], x[None], linear.weight.detach()[None])
-    with torch.no_grad():
-        CHANGES[change](linear)
-    splits = change != "transposed"  # which the general kernel reads as it is
-    out, split = multiplied(cuda, kept, x, linear.weight)
-    assert split == splits
-    assert is_right(out[None], x[None], linear.weight.detach()[None])
-    assert not multiplied(cuda, kept, x, linear.weight)[1]
-
-
-def test_an_optimizer_s_step_is_a_change(cuda: Cuda) -> None:
-    import torch
-
-    torch.manual_seed(2)
-    linear, kept = torch.nn.Linear(128, 128, bias=False), cuda.names["_Prepared"]()
-    x = torch.randn(50, 128)
-    for optimizer in (
-        torch.optim.SGD(linear.parameters(), 1.0),
-        torch.optim.Adam(linear.parameters(), 1.0, foreach=True),
-    ):
-        multiplied(cuda, kept, x, linear.weight)
-        linear.weight.grad = torch.ones_like(linear.weight)
-        optimizer.step()
-        out, split = multiplied(cuda, kept, x, linear.weight)
-        assert split
-        assert is_right(out[None], x[None], linear.weight.detach()[None])
-
-
-def test_another_stream_waits_for_what_is_kept(cuda: Cuda) -> None:
-    import torch
-
-    linear, kept = torch.nn.Linear(128, 128), cuda.names["_Prepared"]()
-    multiplied(cuda, kept, torch.randn(50, 128), linear.weight)
-    cuda.streams.append(Stream())
-    assert not multiplied(cuda, kept, torch.randn(50, 128), linear.weight)[1]
-    split_on, multiplied_on = cuda.streams
-    assert [event.stream for event in multiplied_on.waited_for] == [split_on]
-    assert cuda.used[-1][1] is multiplied_on
-
-
-def test_nothing_is_kept_for_graphs_and_for_weights_without_a_version(cuda: Cuda) -> None:
-    import torch
-
-    weight, kept = torch.randn(128, 128), cuda.names["_Prepared"]()
-    assert kept.halves_of(weight, 50) is not None
-    cuda.capturing.append(True)
-    assert kept.halves_of(weight, 50) is None
-    out, split = multiplied(cuda, kept, x := torch.randn(50, 128), weight)
-    assert not split
-    assert is_right(out[None], x[None], weight[None])
-    cuda.capturing.append(False)
-    with torch.inference_mode():
-        assert kept.halves_of(weight * 2.0, 50) is None
-    assert kept.halves_of(weight, 50) is not None
-
-
-def test_copies_of_a_model_keep_nothing_and_its_state_is_torch_s(cuda: Cuda) -> None:
-    import torch
-
-    model, x = cuda.names["ModelNew"](128, 128), torch.randn(50, 128)
-    kept = vars(model)["_prepared"]
-    multiplied(cuda, kept, x, model.linear.weight)
-    assert list(model.state_dict()) == ["linear.weight", "linear.bias"]
-    twin = copy.deepcopy(model)
-    assert vars(twin)["_prepared"] is not kept
-    assert multiplied(cuda, vars(twin)["_prepared"], x, twin.linear.weight)[1]
-    assert not multiplied(cuda, kept, x, model.linear.weight)[1]
+    assert sorted(tensors) == sorted(given)
+    product = (a @ b.mT)[0]
+    names = {"torch": torch, "product": product, **given, **numbers}
+    expected = eval(PATTERNS.replace("x @ y", "product"), names)
+    torch.testing.assert_close(ran.out[0], expected, rtol=1e-5, atol=1e-5)
 
 
 def findings(library: ctypes.CDLL) -> Iterator[bool]:

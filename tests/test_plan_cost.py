@@ -15,11 +15,13 @@ from kernelgen.planning.plan import (
     Map,
     Operand,
     Plan,
+    Product,
     Reduce,
     Result,
     Source,
     Stage,
 )
+from kernelgen.planning.products.choice import choose_product
 
 
 def tensor(*shape: int, dtype: str = "float32") -> TensorType:
@@ -223,8 +225,19 @@ def test_a_stage_takes_the_longer_of_its_two_times() -> None:
 def test_a_product_of_our_own_splits_its_operands_and_multiplies_halves() -> None:
     rates = calibration(copy_gbps=1000.0, rates={"fp32": 1e12, "fp16": 8e12})
     x, w, bias = tensor(1024, 512), tensor(2048, 512), tensor(2048)
-    product = library("linear", tensor(1024, 2048), input=R("x"), weight=R("w"), bias=R("b"))
-    own = msgspec.structs.replace(product, own=True)
+    out = tensor(1024, 2048)
+    own = Product(
+        name="linear",
+        aten="linear",
+        shape=out.shape,
+        operands=tuple(
+            Operand(name=name, value=value, type=found)
+            for name, value, found in (("a", "x", x), ("b", "w", w), ("bias", "b", bias))
+        ),
+        turned=(False, True),
+        result=Result(value="out", of="multiplied", type=out),
+        fast=choose_product(x, w, "sm_90a"),
+    )
     found = costs(plan([own], ("out",), x=x, w=w, b=bias))
     (time,) = stage_times(found, rates)
 

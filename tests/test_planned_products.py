@@ -1,11 +1,7 @@
-"""Linear layers that a plan has multiplied by kernels of the file's own."""
+"""Products that a plan has multiplied by kernels of the file's own."""
 
-import ctypes
-from contextlib import nullcontext
+import re
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
-from unittest import mock
 
 import pytest
 from click.testing import CliRunner
@@ -13,19 +9,15 @@ from planned_models import Planned, problem_of
 
 from kernelgen.cli import program
 from kernelgen.planning.graph import TensorType
-from kernelgen.planning.of_problem import (
-    LEAST_COLUMNS,
-    LEAST_DEPTH,
-    LEAST_ROWS,
-    MOST_DEPTH,
-    plan_of_problem,
-)
-from kernelgen.planning.plan import Library
+from kernelgen.planning.of_problem import plan_of_problem
+from kernelgen.planning.plan import Library, Product
+from kernelgen.planning.products.choice import choose_product
+from kernelgen.planning.products.claims import LEAST_ROWS, LEAST_SIZE
 from kernelgen.planning.rewrites.builder import strides_of
 from kernelgen.problem.record import MAIN_CASE, Case, Device, Problem
-from kernelgen.rendering.choose import choose_product
 from kernelgen.rendering.planned import render_planned
 
+MOST_DEPTH = 16384  # that the split holds of a row
 LAYERS = """\
 self.first = nn.Linear(1024, 2048)
 self.second = nn.Linear(2048, 1024, bias=False)
@@ -39,7 +31,8 @@ def chain(folder: Path) -> Problem:
 
 def own(problem: Problem, device: Device = "cuda") -> list[bool]:
     plan = plan_of_problem(problem, Case(name=MAIN_CASE, constants={}), device).plan
-    return [s.own for s in plan.stages if isinstance(s, Library) and s.computes]
+    computing = (s for s in plan.stages if not isinstance(s, Library) or s.computes)
+    return [isinstance(s, Product) for s in computing if isinstance(s, Library | Product)]
 
 
 @pytest.mark.parametrize(
@@ -66,11 +59,22 @@ def test_large_ones_are(layer: str, x: str, expected: bool, tmp_path: Path) -> N
         ("torch.mm(x, self.w.t())", True),
         ("x @ self.w.transpose(0, 1)", True),
         ("x @ self.w.permute(1, 0)", True),
-        ("x @ self.w", False),
-        ("x @ x.T", False),
+        ("x @ self.w", True),
+        ("x @ x.T", True),
+        ("torch.addmm(self.bias, x, self.w)", True),
+        ("torch.addmm(self.bias, x, self.w, alpha=2)", False),
+        ("torch.addmm(x, x, self.w)", False),
+        ("torch.einsum('ij,kj->ik', x, self.w)", True),
+        ("torch.einsum('ji,jk->ik', x, self.w)", True),
+        ("torch.einsum('ij,jk->ki', x, self.w)", False),
+        ("torch.einsum('bij,bij->bij', x[None], self.w[None])", False),
+        ("x @ self.w[0]", False),
+        ("x @ self.w[:, :64]", True),
+        ("x.half() @ self.w.half()", False),
+        ("x[:64] @ self.w", False),
     ],
 )
-def test_a_product_with_a_weights_transpose_is_a_linear_layer(
+def test_a_product_is_one_however_it_is_written(
     product: str,
     expected: bool,  # noqa: FBT001
     tmp_path: Path,
@@ -78,7 +82,9 @@ def test_a_product_with_a_weights_transpose_is_a_linear_layer(
     problem = problem_of(
         tmp_path,
         f"torch.relu({product})",
-        layers="self.w = nn.Parameter(torch.randn(2048, 2048))",
+        layers="""\
+self.w = nn.Parameter(torch.randn(2048, 2048))
+self.bias = nn.Parameter(torch.randn(2048))""",
         x="torch.randn(2048, 2048)",
     )
     assert own(problem) == [expected]
@@ -101,12 +107,12 @@ self.register_buffer("table", torch.randn(7, 16))""",
     planned.check()
 
 
-@pytest.mark.parametrize("depth", [LEAST_DEPTH, MOST_DEPTH])
+@pytest.mark.parametrize("depth", [LEAST_SIZE, MOST_DEPTH])
 def test_what_the_planner_wants_has_a_kernel(depth: int) -> None:
     def dense(*shape: int) -> TensorType:
         return TensorType(shape=shape, strides=strides_of(shape), dtype="float32")
 
-    chosen = choose_product(dense(LEAST_ROWS, depth), dense(LEAST_COLUMNS, depth), "sm_90a")
+    chosen = choose_product(dense(LEAST_ROWS, depth), dense(LEAST_SIZE, depth), "sm_90a")
     assert chosen.kernel == "hopper"
 
 
@@ -114,10 +120,20 @@ def test_layers_of_one_shape_share_a_kernel(tmp_path: Path) -> None:
     problem = chain(tmp_path)
     assert own(problem) == [True] * 3
     text = render_planned(problem, "cuda", {})
-    assert text.count("namespace product {") == text.count("namespace product_2 {") == 1
-    assert "product_3" not in text
-    assert text.count(" = _product(") + text.count("return _product(") == 2
+    # The first two have what follows them in their epilogue, the first one and the last a bias.
+    names = re.findall(r"^namespace (linear\w*) {", text, re.MULTILINE)
+    assert names == ["linear_relu", "linear_2_relu_2", "linear_3"]
+    assert text.count("torch.ops.aten.linear") == text.count("map_") == 0
     assert "flags = CUDA_FLAGS + (HOPPER_FLAGS" in text
+    again = problem_of(
+        tmp_path,
+        "torch.relu(self.third(torch.relu(self.second(torch.relu(self.first(x))))))",
+        layers=LAYERS,
+        x="torch.randn(1024, 1024)",
+    )
+    text = render_planned(again, "cuda", {})
+    assert text.count('_multiply("') == 2
+    assert text.count("_linear_relu(") == 3
 
 
 def test_where_tensor_cores_do_not_multiply_it_stays_in_torch(tmp_path: Path) -> None:
@@ -135,52 +151,25 @@ def test_it_compiles(tmp_path: Path) -> None:
     assert result.exit_code == 0, result.output
 
 
-class Library_(dict[str, Any]):  # noqa: N801 (stands for a library)
-    """Multiplies what its arguments point to as `product_launch` does."""
-
-    def __missing__(self, name: str) -> Any:
-        if name.endswith("_workspace_bytes"):
-            return mock.Mock(return_value=0)
-        return self._launch
-
-    def _launch(self, *given: Any) -> int:
-        import torch
-
-        a, b, bias, out, _, *sizes, _ = (argument.value for argument in given)
-        batches, rows, columns, depth, *strides = sizes
-        assert (batches, strides) == (1, [0, depth, 1, 0, depth, 1])
-
-        def at(address: int, *shape: int) -> Any:
-            count = torch.Size(shape).numel()
-            memory = (ctypes.c_float * count).from_address(address)
-            return torch.frombuffer(memory, dtype=torch.float32).view(shape)
-
-        product = at(a, rows, depth) @ at(b, columns, depth).mT
-        at(out, rows, columns).copy_(product if not bias else product + at(bias, columns))
-        return 0
-
-
-def test_forward_gives_the_kernels_what_they_take(tmp_path: Path) -> None:
-    import torch
-
-    problem = chain(tmp_path)
-    text = render_planned(problem, "cuda", {}).replace('.type != "cuda"', '.type != "cpu"')
-    space: dict[str, Any] = {"__name__": "solution"}
-    exec(compile(text, "<solution>", "exec"), space)
-    space["_library"] = Library_
-    space["_relu"] = torch.relu
-    reference: dict[str, Any] = {"__name__": "reference"}
-    assert problem.module_source is not None
-    exec(compile(problem.module_source, "<reference>", "exec"), reference)
-    with (
-        mock.patch("torch.cuda.device", return_value=nullcontext()),
-        mock.patch("torch.cuda.current_stream", return_value=SimpleNamespace(cuda_stream=0)),
-        torch.no_grad(),
-    ):
-        torch.manual_seed(1)
-        expected = reference["Model"]()
-        torch.manual_seed(1)
-        found = space["ModelNew"]()
-        for rows in (1024, 3):
-            x = torch.randn(rows, 1024)
-            torch.testing.assert_close(found(x), expected(x))
+@pytest.mark.parametrize(
+    ("forward", "inputs"),
+    [
+        ("F.gelu(x @ y + z)", {"y": "7, 6", "z": "5, 6"}),
+        ("F.gelu(x @ y + z) * 2 - w", {"y": "7, 6", "z": "6", "w": "5, 1"}),
+        ("torch.where(z > 0, x @ y, w)", {"y": "7, 6", "z": "1, 6", "w": ""}),
+        ("torch.tanh(torch.matmul(y, z) - x)", {"y": "2, 3, 5, 8", "z": "2, 3, 8, 7"}),
+        ("(torch.bmm(y, z) * w).relu()", {"y": "3, 5, 8", "z": "3, 8, 7", "w": "3, 1, 1"}),
+        ("torch.einsum('bij,kj->bik', y, z) / w", {"y": "3, 5, 8", "z": "4, 8", "w": "5, 4"}),
+        ("torch.einsum('ji,bjk->bik', y, z).exp()", {"y": "8, 5", "z": "3, 8, 4"}),
+        ("y.mT @ z.mT + x.sum()", {"y": "2, 8, 5", "z": "4, 8"}),
+    ],
+)
+def test_epilogues_of_cpp_are_those_of_torch(
+    forward: str, inputs: dict[str, str], tmp_path: Path, compiled_folder: Path
+) -> None:
+    given = {name: f"torch.randn({shape or '()'})" for name, shape in inputs.items()}
+    problem = problem_of(tmp_path, forward, x="torch.randn(5, 7)", **given)
+    planned = Planned(problem, "cpp", compiled_folder)
+    assert planned.text.count('_multiply("') == 1
+    assert not re.search(r"aten\.(einsum|matmul|bmm|mm)\b", planned.text)
+    planned.check()

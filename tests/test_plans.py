@@ -13,6 +13,7 @@ from kernelgen.planning.plan import (
     Map,
     Plan,
     Pool,
+    Product,
     Reduce,
     Scan,
     Segment,
@@ -173,7 +174,7 @@ def listing(plan: Plan) -> str:
     return " ".join(map(_named, plan.stages))
 
 
-def _named(stage: Stage) -> str:
+def _named(stage: Stage) -> str:  # noqa: PLR0911 - a kind a line
     match stage:
         case Map():
             return "map"
@@ -185,6 +186,8 @@ def _named(stage: Stage) -> str:
             return f"scan:{stage.kind}"
         case Pool():
             return f"pool:{stage.kind}"
+        case Product():
+            return f"product:{stage.aten}"
         case Library():
             return f"{'view' if stage.view else 'library'}:{without_overload(stage.aten)}"
 
@@ -274,7 +277,7 @@ def makes(stage: Stage) -> set[str]:
             return set(stage.results)
         case Map() | Reduce():
             return {result.value for result in stage.results}
-        case Scan() | Pool() | Segment():
+        case Scan() | Pool() | Segment() | Product():
             return {stage.result.value}
 
 

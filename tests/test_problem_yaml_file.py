@@ -107,7 +107,6 @@ def test_these_problems_are_shipped() -> None:
         "instancenorm_1d",
         "instancenorm_3d",
         "linear_instancenorm_add_mul",
-        "linear_instancenorm_add_mul_kept",
         "rmsnorm",
     }
 
@@ -141,14 +140,11 @@ def test_the_policy_has_defaults_and_is_read(tmp_path: Path) -> None:
     path = tmp_path / "doubles.yaml"
     path.write_text(GOOD)
     plain = read_yaml_problem(path)
-    path.write_text(
-        f"require: anything\nlibraries: forbidden\nprepacking: untimed\nbuffers: compared\n{GOOD}"
-    )
+    path.write_text(f"require: anything\nlibraries: forbidden\nbuffers: compared\n{GOOD}")
     strict = read_yaml_problem(path)
 
     assert (plain.require, plain.libraries) == ("own_kernel", "allowed")
     assert (strict.require, strict.libraries) == ("anything", "forbidden")
-    assert (plain.prepacking, strict.prepacking) == ("timed", "untimed")
     assert (plain.buffers, strict.buffers) == ("ignored", "compared")
 
 
@@ -186,20 +182,6 @@ REFUSED = {
         "libraries",
         "libraries",
         "`allowed` or `forbidden`",
-    ),
-    "prepacking unknown": (
-        "tolerance: 1e-5",
-        "prepacking: allowed",
-        "prepacking",
-        "prepacking",
-        "expected `timed` or `untimed`, found 'allowed'",
-    ),
-    "prepacking misspelt": (
-        "tolerance: 1e-5",
-        "prepackaging: untimed",
-        "prepackaging",
-        "prepackaging",
-        "unknown key",
     ),
     **{
         f"kernelbench {value}": (

@@ -3,7 +3,7 @@
 import pytest
 from shipped import PROBLEMS, TEMPLATES
 
-from kernelgen.planning.recognition.forms import Form, Step
+from kernelgen.planning.recognition.forms import SegmentNorm, Step
 from kernelgen.planning.recognition.recognise import form_of
 from kernelgen.planning.tracing import trace
 from kernelgen.problem.record import MAIN_CASE, Case, Problem
@@ -32,7 +32,7 @@ def get_init_inputs():
 """
 
 
-def found(forward: str, layers: str = "pass", **inputs: str) -> Form | None:
+def found(forward: str, layers: str = "pass", **inputs: str) -> SegmentNorm | None:
     """Return what a template computes of a forward whose inputs have shapes such as `4, 8`."""
     text = _MODEL.format(
         layers="\n".join(f"        {line}" for line in layers.splitlines()),
@@ -48,12 +48,11 @@ def found(forward: str, layers: str = "pass", **inputs: str) -> Form | None:
 def test_shipped_problems_have_the_template_of_their_solution(problem: Problem) -> None:
     case = Case(name=MAIN_CASE)
     form = form_of(trace(problem.reference_source(case, "cuda"), eval_mode=problem.eval_mode))
-    assert ("" if form is None else form.template) == TEMPLATES[problem.name]
+    assert (form is not None) == (TEMPLATES[problem.name] == "segment_norm")
 
 
 ADD_Y = Step(symbol="+", operand="y")
 GROUPS = "self.gn = nn.GroupNorm(2, 8)"
-LINEAR = "self.linear = nn.Linear(6, 8)\nself.norm = nn.InstanceNorm1d(1)"
 
 
 @pytest.mark.parametrize(
@@ -124,47 +123,6 @@ LINEAR = "self.linear = nn.Linear(6, 8)\nself.norm = nn.InstanceNorm1d(1)"
                 "length": 5,
             },
         ),
-        (
-            "self.norm(self.linear(x).unsqueeze(1)).squeeze(1)",
-            LINEAR,
-            {"x": "3, 6"},
-            {"linear": "linear", "layer": "norm", "steps": ()},
-        ),
-        (
-            "F.gelu(F.linear(a, b) + y)",
-            "pass",
-            {"a": "3, 6", "b": "8, 6", "y": "3, 8"},
-            {
-                "left": "a",
-                "right": "b",
-                "transposed": "right",
-                "steps": (ADD_Y, Step(activation="gelu")),
-            },
-        ),
-        (
-            "torch.bmm(a.transpose(1, 2), b.mT)",
-            "pass",
-            {"a": "2, 6, 3", "b": "2, 8, 6"},
-            {"left": "a", "right": "b", "transposed": "both"},
-        ),
-        (
-            "torch.einsum('bijl,kl->bijk', a, b)",
-            "pass",
-            {"a": "2, 2, 3, 6", "b": "8, 6"},
-            {"left": "a", "right": "b", "transposed": "right"},
-        ),
-        (
-            "a @ a.mT",
-            "pass",
-            {"a": "3, 6"},
-            {"left": "a", "right": "a", "transposed": "right"},
-        ),
-        (
-            "a @ b.permute(0, 1, 3, 2).mT",
-            "pass",
-            {"a": "2, 2, 3, 6", "b": "2, 2, 6, 8"},
-            {"left": "a", "right": "b", "transposed": "none"},
-        ),
     ],
 )
 def test_others_that_a_template_computes(
@@ -214,31 +172,6 @@ IMAGE = {"x": "3, 8, 5, 5"}
         ("x / x.norm(p=1, dim=1, keepdim=True)", "pass", IMAGE),
         ("x / x.norm()", "pass", IMAGE),
         ("F.normalize(x)", "pass", IMAGE),
-        ("a @ b", "pass", {"a": "3, 8", "b": "8"}),
-        ("a @ b + y", "pass", {"a": "3, 6", "b": "6, 8", "y": "8"}),
-        ("torch.einsum('ij,jk->ki', a, b)", "pass", {"a": "3, 6", "b": "6, 8"}),
-        ("torch.einsum('bij,jk->ik', a, b)", "pass", {"a": "2, 3, 6", "b": "6, 8"}),
-        ("torch.einsum('ij,jk->ik', a, b)", "pass", {"a": "3, 1", "b": "6, 8"}),
-        ("torch.einsum('ij,ij->ij', a, b)", "pass", {"a": "3, 6", "b": "3, 6"}),
-        ("torch.einsum('bij,cjk->bcik', a, b)", "pass", {"a": "2, 3, 6", "b": "4, 6, 8"}),
-        ("torch.addmm(y, a, b)", "pass", {"a": "3, 6", "b": "6, 8", "y": "3, 8"}),
-        ("F.linear(a, b, y)", "pass", {"a": "3, 6", "b": "8, 6", "y": "8"}),
-        ("self.linear(x)", "self.linear = nn.Linear(6, 8)", {"x": "3, 6"}),
-        ("a.transpose(0, 1) @ b", "pass", {"a": "3, 3, 6", "b": "3, 6, 4"}),
-        ("a @ b * s", "pass", {"a": "3, 6", "b": "6, 8", "s": "()"}),
-        ("self.norm(self.linear(x).unsqueeze(1)).squeeze(1) + y", LINEAR, {"x": "3, 6", "y": "8"}),
-        ("self.norm(self.linear(x).unsqueeze(1))", LINEAR, {"x": "3, 6"}),
-        ("self.norm(self.linear(x).t().unsqueeze(1)).squeeze(1).t()", LINEAR, {"x": "3, 6"}),
-        (
-            "self.norm(self.linear(x).unsqueeze(1)).squeeze(1)",
-            LINEAR.replace("8)", "8, bias=False)"),
-            {"x": "3, 6"},
-        ),
-        (
-            "self.norm(self.linear(x).unsqueeze(1)).squeeze(1)",
-            LINEAR.replace("1)", "1, affine=True)"),
-            {"x": "3, 6"},
-        ),
     ],
 )
 def test_what_is_not_quite_a_template(forward: str, layers: str, inputs: dict[str, str]) -> None:
@@ -294,11 +227,10 @@ def test_what_a_model_is_made_with_does_not_say_its_form(
 
 
 def test_numbers_and_halves_are_none() -> None:
-    scalar = _MODEL.format(layers="        pass", names="a, b, s", forward="a @ b * s", inputs="{}")
-    inputs = "torch.randn(3, 6), torch.randn(6, 8), 2.0"
-    assert form_of(trace(scalar.replace("{}", inputs))) is None
-    half = scalar.replace("a @ b * s", "a @ b").replace("a, b, s", "a, b")
-    assert (
-        form_of(trace(half.replace("{}", "torch.ones(3, 6).half(), torch.ones(6, 8).half()")))
-        is None
+    scalar = _MODEL.format(
+        layers="        pass", names="x, s", forward="x.softmax(1) * s", inputs="{}"
     )
+    assert form_of(trace(scalar.replace("{}", "torch.randn(3, 6), 2.0"))) is None
+    half = scalar.replace("x.softmax(1) * s", "x.softmax(1)").replace("x, s", "x")
+    assert form_of(trace(half.replace("{}", "torch.ones(3, 6)"))) is not None
+    assert form_of(trace(half.replace("{}", "torch.ones(3, 6).half()"))) is None

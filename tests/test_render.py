@@ -15,9 +15,9 @@ from shipped import TEMPLATES
 
 from kernelgen.build.toolchain import find_toolkit
 from kernelgen.errors import ProblemError, UserError
+from kernelgen.planning.products.choice import ARCHITECTURES
 from kernelgen.problem.library import load_problem
 from kernelgen.problem.record import Backend, ConstantValue, Problem, digest
-from kernelgen.rendering.choose import ARCHITECTURES
 from kernelgen.rendering.solution import render, render_reference
 from kernelgen.solution.contract import check_contract
 from kernelgen.solution.file import SolutionFile
@@ -71,8 +71,7 @@ def test_lint(problem: Problem, backend: Backend) -> None:
     for delimiter in ("${", "//%", "#%", "/*%", "%*/", "/*#"):
         assert delimiter not in text
     names = {node.name for node in ast.parse(text).body if isinstance(node, ast.ClassDef)}
-    keeps = backend == "cuda" and problem.prepacking == "untimed"
-    assert names == {"ModelNew", *(("_Kept", "_Prepared") if keeps else ())}
+    assert names == {"ModelNew"}
     assert "print(" not in text
     assert "__main__" not in text
 
@@ -134,7 +133,7 @@ def test_a_file_says_what_its_fast_kernel_is_for() -> None:
 
 
 MOST_KERNELS = 8
-LINES = {"segment_norm": 865, "matrix_product": 1165, "linear_segment_norm": 1505}
+LINES = {"segment_norm": 865, "product": 1290}
 
 
 @pytest.mark.parametrize("arch", ARCHITECTURES)
@@ -262,10 +261,6 @@ SYNTHETIC = {
     ),
     "rows": (
         "linear_instancenorm_add_mul",
-        {"batch_size": "2", "in_features": "3"},
-    ),
-    "kept": (
-        "linear_instancenorm_add_mul_kept",
         {"batch_size": "2", "in_features": "3"},
     ),
     "elements": ("rmsnorm", {"leading": "[2]", "features": "6"}),

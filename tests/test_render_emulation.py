@@ -56,19 +56,10 @@ SOLUTIONS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "registers": ("rmsnorm", "registers", {"features": 1024}),
     "registers-cut": ("rmsnorm", "registers", {"features": 764}),
     "registers-softmax": ("softmax", "registers", {"features": 132}),
-    "row": ("linear_instancenorm_add_mul", "registers", {"out_features": 1024}),
     "columns": ("layernorm", "columns", {**COLUMNS, "normalized": [3012]}),
     "columns-rms": ("rmsnorm", "columns", {**COLUMNS, "features": 3012}),
 }  # fmt: skip
 BLOCKS_OF_COLUMNS = 3
-
-
-def norm_only(template: str, **names: Any) -> str:
-    """Render kernels of a source, but no product: test_product_emulation.py has those."""
-    return "" if "product" in template else RENDER_KERNEL(template, **names)
-
-
-RENDER_KERNEL = solution._kernel  # noqa: SLF001 - a product would be compiled for nothing
 
 
 def cuda_source(name: str) -> str:
@@ -79,10 +70,7 @@ def cuda_source(name: str) -> str:
         "_RING_WEIGHTS": 0,
     }
     settings = {key: str(value) for key, value in overrides.items()}
-    with (
-        mock.patch.multiple(choose, **limits),
-        mock.patch("kernelgen.rendering.solution._kernel", norm_only),
-    ):
+    with mock.patch.multiple(choose, **limits):
         text = solution.render(load_problem(problem), overrides=settings)
     source = text.split('r"""\n')[1].split('"""')[0]
     assert f"norm_in_{kernel}(" in source
@@ -207,18 +195,12 @@ class Norm:
         if self.problem == "groupnorm_silu_add":
             tensors.append(placed(torch.randn(segments, length), shift))
             y = torch.nn.functional.silu(y) + tensors[-1]
-        if self.problem == "linear_instancenorm_add_mul":
-            tensors.append(placed(torch.randn(segments, length), shift))
-            y = (y + tensors[-1]) * tensors[-1]
-            out = tensors[0]
-        else:
-            memory = torch.full((segments * length + 8,), 77.0)
-            out = memory[4 : segments * length + 4].view(segments, length)
+        memory = torch.full((segments * length + 8,), 77.0)
+        out = memory[4 : segments * length + 4].view(segments, length)
         sizes = [segments, length, inner, groups] if self.by_channel else [segments, length]
         kernel = run(library, [*tensors, out], sizes, self.eps)
-        if out is not tensors[0]:
-            assert bool((memory[:4] == 77.0).all())
-            assert bool((memory[-4:] == 77.0).all())
+        assert bool((memory[:4] == 77.0).all())
+        assert bool((memory[-4:] == 77.0).all())
         return kernel, out, y
 
 
@@ -356,7 +338,6 @@ def test_a_block_that_draws_regardless_of_its_slots_waits_for_ever(tmp_path: Pat
         pytest.param("columns", 4, 1, BLOCKS_OF_COLUMNS, id="unaligned-columns"),
         pytest.param("registers", 4, 2, 1, id="unaligned-rows"),
         pytest.param("cache", 4, 3, 1, id="unaligned-segments"),
-        pytest.param("row", 4, 1, 1, id="in-place"),
     ],
 )
 def test_the_main_shape_where_the_fast_kernel_cannot_run(
@@ -374,7 +355,7 @@ def test_the_main_shape_where_the_fast_kernel_cannot_run(
 
 
 # Of each statistic, affine map and epilogue; the main shapes are none of the shapes below.
-GENERAL = ["groups-steps", "volumes", "row", "columns", "registers", "l1", "l2", "softmax",
+GENERAL = ["groups-steps", "volumes", "columns", "registers", "l1", "l2", "softmax",
            "log-softmax"]  # fmt: skip
 
 
@@ -401,18 +382,6 @@ def test_the_general_kernel(
     kernel, out, exact = norm.run(libraries[name], x, shape, shift=rows % 4)
     assert kernel == "map_slices"
     assert worst_error(out, exact) <= 5e-6
-
-
-def test_the_general_kernel_in_place_where_segments_are_cut(libraries: Libraries) -> None:
-    """Each slice needs the first value of its segment, which another slice's block overwrites."""
-    import torch
-
-    torch.manual_seed(0)
-    kernel, out, exact = Norm("row").run(
-        libraries["row"], torch.randn(2, 70_000) + 50.0, (70_000, 1, 1)
-    )
-    assert kernel == "map_slices"
-    assert worst_error(out, exact) <= 2e-6
 
 
 @pytest.mark.parametrize("name", ["softmax", "l1", "l2"])

@@ -90,11 +90,11 @@ def test_a_table_for_what_is_planned_is_refused(tmp_path: Path) -> None:
     path = with_table(tmp_path, "schedules: {cpu: {batch: 256}}", text)
     problem = load_problem(path)
     line = text.count("\n") + 2
-    expected = rf"mine.yaml:{line}: schedules.cpu: its kernels are planned .*; remove the key"
+    expected = rf"mine.yaml:{line}: schedules.cpu: its Model is neither .*; remove the key"
     with pytest.raises(ProblemError, match=expected):
         render(problem)
     plain = msgspec.structs.replace(problem, schedules={})
-    with pytest.raises(UserError, match="a plan has no schedule"):
+    with pytest.raises(UserError, match="other kernels have no schedule"):
         default_schedule(plain, "cpp", "cpu")
 
 

@@ -50,11 +50,8 @@ def test_a_kernelbench_file(tmp_path: Path) -> None:
     assert max(map(len, lines)) <= 100
 
 
-@pytest.mark.parametrize(
-    ("name", "words"), [("layernorm", "its template segment_norm"), ("matmul", "matrix_product")]
-)
-def test_a_problem_with_a_template_says_so(name: str, words: str) -> None:
-    assert words in shown(name)[1]
+def test_a_problem_with_a_template_says_so() -> None:
+    assert "its template segment_norm" in shown("layernorm")[1]
 
 
 def test_the_rates_of_this_machine_come_first(

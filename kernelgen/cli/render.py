@@ -11,9 +11,9 @@ from kernelgen.cli.options import PATH, ProblemName, with_options
 from kernelgen.destination import STDOUT
 from kernelgen.errors import ExitCode, KernelgenFault, UserError
 from kernelgen.kernelbench.generated import file_name
+from kernelgen.planning.products.choice import ARCHITECTURES, DEFAULT_ARCHITECTURE
 from kernelgen.problem.library import all_problems, load_problem
 from kernelgen.problem.record import Backend, Problem
-from kernelgen.rendering.choose import ARCHITECTURES, DEFAULT_ARCHITECTURE
 from kernelgen.rendering.files import SOLUTION_FOLDERS, difference, write_if_different
 from kernelgen.rendering.solution import render, render_reference
 from kernelgen.solution.file import NO_KERNEL, STAYS

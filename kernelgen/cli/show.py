@@ -97,7 +97,6 @@ def _facts(problem: Problem) -> list[tuple[str, str]]:
         ("batch independent", "yes" if problem.batch_independent else "no"),
         ("require", problem.require),
         ("libraries", problem.libraries),
-        ("prepacking", problem.prepacking),
         ("buffers", problem.buffers),
     ]
     if problem.kernelbench:

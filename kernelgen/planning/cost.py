@@ -15,7 +15,7 @@ import msgspec
 from kernelgen.hardware.calibration import Calibration
 from kernelgen.planning.graph import Argument, TensorType, references
 from kernelgen.planning.naming import without_overload
-from kernelgen.planning.plan import Library, Plan, Stage, operands_of, results_of
+from kernelgen.planning.plan import Library, Plan, Product, Stage, operands_of, results_of
 
 _FACTORS = {"addmm": "mat1", "baddbmm": "batch1", "linear": "input"}
 _PRODUCTS_OF_HALVES = 3
@@ -119,15 +119,23 @@ def _cost(stage: Stage, types: dict[str, TensorType]) -> StageCost:
         if stage.view:
             return StageCost()
         read = set(references(*stage.arguments.values()))
-        split = references(stage.arguments["input"], stage.arguments["weight"]) if stage.own else ()
         return StageCost(
             read_bytes=sum(bytes_of(types[name]) for name in read if name in types),
             written_bytes=written_bytes,
-            split_bytes=2 * sum(bytes_of(types[name]) for name in split),
             flops=_flops(stage, types) if stage.computes else 0,
         )
     by_value = {one.value: one.type for one in operands_of(stage) if not one.is_number}
-    return StageCost(read_bytes=sum(map(bytes_of, by_value.values())), written_bytes=written_bytes)
+    read_bytes = sum(map(bytes_of, by_value.values()))
+    if not isinstance(stage, Product):
+        return StageCost(read_bytes=read_bytes, written_bytes=written_bytes)
+    # What the way is that splits its operands ahead writes and reads their halves.
+    split = stage.operands[:2] if stage.fast.kernel == "hopper" else ()
+    return StageCost(
+        read_bytes=read_bytes,
+        written_bytes=written_bytes,
+        split_bytes=2 * sum(bytes_of(operand.type) for operand in split),
+        flops=2 * prod(stage.shape) * stage.operands[0].type.shape[-1],
+    )
 
 
 def _results(stage: Stage) -> dict[str, TensorType]:

@@ -30,14 +30,6 @@ class TensorType(msgspec.Struct, frozen=True, kw_only=True):
     strides: tuple[int, ...]
     dtype: str
 
-    @property
-    def order(self) -> tuple[int, ...]:
-        """Its dimensions as they lie in memory, as `torch.Tensor.dim_order` tells them."""
-        import torch
-
-        meta = torch.empty_strided(self.shape, self.strides, device="meta")
-        return tuple(map(int, meta.dim_order()))
-
     def transposed(self) -> "TensorType":
         """Return the type of the same tensor with its last two dimensions swapped."""
         shape, strides = self.shape, self.strides

@@ -1,25 +1,19 @@
 """A problem's plan, with the numbers that follow sizes of its inputs read when it runs."""
 
 from collections.abc import Iterable
-from math import prod
 
 import msgspec
 
 from kernelgen.errors import ProblemError
 from kernelgen.planning.capture import graph_of, graphs_of
-from kernelgen.planning.graph import Argument, Graph, TensorType, references
+from kernelgen.planning.graph import Argument, Graph, TensorType
 from kernelgen.planning.plan import Library, Plan, Reduce, Source, Stage
 from kernelgen.planning.planner import plan_of_simple, simplified
+from kernelgen.planning.products.choice import DEFAULT_ARCHITECTURE, Architecture
+from kernelgen.planning.products.claims import with_products
 from kernelgen.planning.segments import with_maps_fused
 from kernelgen.planning.sizes import dimensions_of, resizes_of, sizes_like, with_size
 from kernelgen.problem.record import Case, Device, Problem
-
-# Tensor cores multiply halves of fp32 values several times as fast as torch multiplies in fp32; to
-# split the operands costs a little, and more the fewer rows share a weight.
-LEAST_ROWS = 512
-LEAST_COLUMNS, LEAST_DEPTH = 128, 128
-MOST_DEPTH = 16384  # that the split holds of a row
-_LEAST_PRODUCTS = 1 << 31  # less is over before its kernels are launched
 
 
 class ProblemPlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,8 +30,10 @@ class ProblemPlan(msgspec.Struct, frozen=True, kw_only=True):
     free: frozenset[str]
 
 
-def plan_of_problem(problem: Problem, main: Case, device: Device) -> ProblemPlan:
-    """Return the plan of a problem.
+def plan_of_problem(
+    problem: Problem, main: Case, device: Device, arch: Architecture = DEFAULT_ARCHITECTURE
+) -> ProblemPlan:
+    """Return the plan of a problem; on a GPU, products are for an architecture.
 
     Raises:
         ProblemError: its code fails, its forward has no graph, or its cases have different plans.
@@ -64,11 +60,10 @@ def plan_of_problem(problem: Problem, main: Case, device: Device) -> ProblemPlan
         # Sizes that another case shares with the main one.
         shared = dimensions_of(graph).items() & sizes.items()
         bound &= {place for place, _ in shared}
-    plan = with_maps_fused(msgspec.structs.replace(plan, bound=bound))
-    if device == "cuda":
-        types = {source.name: source.type for source in plan.sources if source.path}
-        stages = tuple(_with_own_product(stage, types) for stage in plan.stages)
-        plan = msgspec.structs.replace(plan, stages=stages)
+    plan = with_products(
+        msgspec.structs.replace(plan, bound=bound), arch if device == "cuda" else None
+    )
+    plan = with_maps_fused(plan)
     return ProblemPlan(graph=graph, plan=plan, free=frozenset(free))
 
 
@@ -79,21 +74,6 @@ def _with_alike(source: Source, sizes: dict[tuple[str, int], int]) -> Source:
     own = sizes[source.size.input, source.size.dim]
     alike = frozenset(place for place in source.size.alike if sizes.get(place) == own)
     return msgspec.structs.replace(source, size=msgspec.structs.replace(source.size, alike=alike))
-
-
-def _with_own_product(stage: Stage, weights: dict[str, TensorType]) -> Stage:
-    """Return a stage, `own` if it is a linear layer worth a kernel of the file's own on a GPU."""
-    if not isinstance(stage, Library) or stage.aten != "linear.default":
-        return stage
-    (name,), (out,) = references(stage.arguments["weight"]), stage.types
-    weight = weights.get(name)
-    if weight is None or out is None or {weight.dtype, out.dtype} != {"float32"}:
-        return stage
-    columns, depth = weight.shape
-    rows = prod(out.shape[:-1])
-    large = rows >= LEAST_ROWS and rows * columns * depth >= _LEAST_PRODUCTS
-    held = columns >= LEAST_COLUMNS and LEAST_DEPTH <= depth <= MOST_DEPTH
-    return msgspec.structs.replace(stage, own=large and held)
 
 
 def _with_sizes(problem: Problem, case: Case, device: Device) -> Graph:

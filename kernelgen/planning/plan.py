@@ -8,12 +8,16 @@ from typing import Literal
 import msgspec
 
 from kernelgen.planning.graph import Argument, InputKind, SizeOf, TensorType, references
+from kernelgen.planning.products.choice import ProductChoice
 
 StepValue = str | float | int | bool
 """The name of an operand or of an earlier step, or a number."""
 
 POOLED = "pooled"
 """What a pool's epilogue calls the outcome of a window; no operand and no step has the name."""
+
+MULTIPLIED = "multiplied"
+"""What a product's epilogue calls the sum of an element's products; likewise."""
 
 Accumulation = Literal[
     "sum", "mean", "prod", "max", "min", "argmax", "argmin", "sumexp", "variance", "pick"
@@ -222,6 +226,32 @@ class Pool(msgspec.Struct, frozen=True, kw_only=True, tag="pool"):
     result: Result
 
 
+class Product(msgspec.Struct, frozen=True, kw_only=True, tag="product"):
+    """Rows of one operand are multiplied by columns of another.
+
+    Attributes:
+        aten: what multiplies them in torch: `matmul`.
+        shape: of the result.
+        operands: of shapes (..., rows, depth) and (..., depth, columns). A third one is a bias, of
+            all columns.
+        turned: whether each of the first two has its last dimensions the other way round.
+        beside: what the epilogue reads, of the shape of the result.
+        epilogue: from `MULTIPLIED`, the sum with its bias, and `beside` to the result.
+        fast: the kernel for the main shape.
+    """
+
+    name: str
+    aten: str
+    shape: tuple[int, ...]
+    operands: tuple[Operand, ...]
+    turned: tuple[bool, bool]
+    steps: tuple[Step, ...] = ()
+    beside: tuple[Operand, ...] = ()
+    epilogue: tuple[Step, ...] = ()
+    result: Result
+    fast: ProductChoice
+
+
 class Library(msgspec.Struct, frozen=True, kw_only=True, tag="library"):
     """An operator that stays in torch.
 
@@ -235,7 +265,6 @@ class Library(msgspec.Struct, frozen=True, kw_only=True, tag="library"):
         types: of the results.
         view: it only looks at memory in another way.
         computes: it does a product, a convolution or the like: more than to move memory.
-        own: a file for a GPU has a kernel for it.
     """
 
     name: str
@@ -247,16 +276,15 @@ class Library(msgspec.Struct, frozen=True, kw_only=True, tag="library"):
     types: tuple[TensorType | None, ...]
     view: bool
     computes: bool
-    own: bool = False
 
 
-Kernel = Map | Reduce | Segment | Scan | Pool
+Kernel = Map | Reduce | Segment | Scan | Pool | Product
 Stage = Kernel | Library
 
 
 def operands_of(stage: Kernel) -> tuple[Operand, ...]:
     """Return what a kernel reads, in the order of its arguments."""
-    return (*stage.operands, *(stage.beside if isinstance(stage, Reduce | Pool) else ()))
+    return (*stage.operands, *getattr(stage, "beside", ()))
 
 
 def results_of(stage: Kernel) -> tuple[Result, ...]:

@@ -1,7 +1,7 @@
-"""Fusion of a reduction, or of a pool, with the map after it.
+"""Fusion of a reduction, a pool or a product with the map after it.
 
 A reduction and a map of the same elements are one stage where a chip holds what both of them read;
-a pool and a map of its result always are.
+a pool or a product and a map of its result always are.
 """
 
 from collections.abc import Iterable, Mapping
@@ -11,11 +11,11 @@ import msgspec
 
 from kernelgen.planning.naming import SUMS, Names
 from kernelgen.planning.plan import (
-    POOLED,
     Map,
     Operand,
     Plan,
     Pool,
+    Product,
     Reduce,
     Result,
     Segment,
@@ -35,7 +35,7 @@ def with_maps_fused(plan: Plan) -> Plan:
     """Return a plan in which a map is one stage with what it alone reads, where that moves less."""
     stages = list(plan.stages)
     for first in plan.stages:
-        if not isinstance(first, Reduce | Pool):
+        if not isinstance(first, Reduce | Pool | Product):
             continue
         made = {result.value for result in results_of(first)}
         readers = [stage for stage in stages if made.intersection(reads(stage))]
@@ -48,29 +48,29 @@ def with_maps_fused(plan: Plan) -> Plan:
     return msgspec.structs.replace(plan, stages=tuple(stages))
 
 
-def _fused(first: Reduce | Pool, second: Map, stages: Iterable[Stage]) -> Stage | None:
+def _fused(first: Reduce | Pool | Product, second: Map, stages: Iterable[Stage]) -> Stage | None:
     """Return a stage and the map that alone reads its results as one; None if that cannot be."""
     if len(second.results) > 1:
         return None
-    if isinstance(first, Pool):
+    if not isinstance(first, Reduce):
         others = Names(*(stage.name for stage in stages if stage not in (first, second)))
         return _with_epilogue(first, second, others)
     return _segment(first, second) if _fits(first) else None
 
 
-def _with_epilogue(pool: Pool, second: Map, others: Names) -> Pool | None:
-    """Return a pool whose results are mapped before they are written; `others` are kernels."""
+def _with_epilogue(first: Pool | Product, second: Map, others: Names) -> Stage | None:
+    """Return a stage whose results are mapped before they are written; `others` are kernels."""
     (result,) = second.results
-    if second.shape != pool.result.type.shape:
+    if second.shape != first.result.type.shape:
         return None
-    names = _Renaming(
-        second,
-        known={pool.result.value: POOLED},
-        taken=(POOLED, *(o.name for o in pool.operands), *(step.name for step in pool.steps)),
-    )
+    if isinstance(first, Product) and (first.fast.runs > 1 or result.type.dtype != "float32"):
+        return None  # what is mapped is the sum of all runs
+    made = str(first.result.of)
+    taken = (*(o.name for o in first.operands), *(step.name for step in first.steps))
+    names = _Renaming(second, known={first.result.value: made}, taken=(made, *taken))
     return msgspec.structs.replace(
-        pool,
-        name=others.kernel((pool.name, second.name), pool.name),
+        first,
+        name=others.kernel((first.name, second.name), first.name),
         beside=names.further,
         epilogue=names.steps,
         result=msgspec.structs.replace(result, of=names.new(result.of)),

@@ -20,7 +20,6 @@ Require = Literal["own_kernel", "anything"]
 Libraries = Literal["allowed", "forbidden"]
 """Whether kernels of cuBLAS, cuDNN, ATen and the like may do a part of the work."""
 
-Prepacking = Literal["timed", "untimed"]
 Buffers = Literal["ignored", "compared"]
 """Whether each timed call counts as one after a change of the parameters, or none does."""
 
@@ -104,8 +103,6 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
             import.
         require: whether a solution that runs no kernel of its own is refused.
         libraries: whether a solution in which libraries compute is refused.
-        prepacking: whether what a solution computes from parameters alone is part of each timed
-            call; untimed, it may keep that for as long as torch counts no change of them.
         buffers: whether a candidate fails that leaves other values than the reference in buffers
             which forward changes; ignored, it gets a warning.
         minimal: bytes and operations of the main case.
@@ -132,7 +129,6 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
     allowed_imports: tuple[str, ...] = ()
     require: Require = "own_kernel"
     libraries: Libraries = "allowed"
-    prepacking: Prepacking = "timed"
     buffers: Buffers = "ignored"
     minimal: Minimal = Minimal()
     cpu_minimal: Minimal = Minimal()

@@ -18,7 +18,6 @@ from kernelgen.problem.record import (
     ConstantValue,
     Libraries,
     Minimal,
-    Prepacking,
     Problem,
     Require,
     digest,
@@ -239,7 +238,6 @@ _READERS: dict[str, Callable[[YamlValue], Any]] = {
     "allowed_imports": _imports,
     "require": partial(_one_of, get_args(Require)),
     "libraries": partial(_one_of, get_args(Libraries)),
-    "prepacking": partial(_one_of, get_args(Prepacking)),
     "buffers": partial(_one_of, get_args(Buffers)),
     "minimal": _minimal,
 }

@@ -1,65 +1,41 @@
-"""Which kernels a solution has: (form of the main case, architecture) to kernel and schedule.
+"""Kernels of norms: (form of the main case, architecture) to kernel and schedule.
 
 A solution holds one fast kernel, written for the main case's shape, and one general kernel, which
 takes whatever else the reference takes. Everything here is arithmetic on shapes: no GPU is asked.
 """
 
-import math
-from typing import Literal, get_args
+from typing import Literal
 
 import msgspec
 
-from kernelgen.errors import UserError
-from kernelgen.planning.graph import TensorType
-from kernelgen.planning.recognition.forms import Form, MatrixProduct, SegmentNorm
+from kernelgen.planning.products.choice import (
+    MULTIPROCESSORS,
+    Architecture,
+    ProductChoice,
+    architecture,
+    hopper_columns,
+)
+from kernelgen.planning.recognition.forms import SegmentNorm
+from kernelgen.problem.schedules import CPU
 from kernelgen.rendering.schedule import (
     CacheSchedule,
     ChainSchedule,
     ColumnsSchedule,
+    CppProductSchedule,
     GeneralSchedule,
     RegistersSchedule,
     RingSchedule,
     Schedule,
 )
 
-Architecture = Literal["sm_80", "sm_90a", "sm_100a"]
-ARCHITECTURES: tuple[Architecture, ...] = get_args(Architecture)
-DEFAULT_ARCHITECTURE: Architecture = "sm_90a"
-
 NormKernel = Literal["rings", "columns", "registers", "cache", "none"]
-ProductKernel = Literal["hopper", "narrow", "shallow", "vector", "none"]
-Adjacent = Literal["depth", "rows", "neither"]
 
-# Multiprocessors of the device that a file is written for; others run it as well.
-MULTIPROCESSORS: dict[Architecture, int] = {"sm_80": 108, "sm_90a": 132, "sm_100a": 148}
-
-_WARP = 32
 _VECTOR = 4
 _REGISTERS_LENGTH = 10240  # a block of 640 threads holds 16 values in each
 _CACHE_LENGTH = 32768  # a block reads it, and most of it again, from its L1 cache
 _RING_WEIGHTS = 2 << 20  # more would have left the L2 cache when the next segment needs them
 _COLUMNS_OF_BLOCK = 18 * 448 * 4  # whose weights its threads hold in registers, 72 each
-_NARROW_COLUMNS = 64  # that a warpgroup's registers hold the sums of
-_SHALLOW_DEPTH = 64  # up to which writing the product is most of the work
-_TILE_ROWS = 128  # of a block; two of them, one below the other, are a cluster on Hopper
-_HOPPER_TILES = (168, 128)  # columns; the wider ones are faster where they fill the device as well
-_STAGE_DEPTH = 64
-_SHARE_STAGES = 8  # of a share of the depth, for which another block is worth it
-_SHORT_DEPTH = 512
-_LONG_DEPTH = 4096
-_HELD_DEPTH = 16384  # that a block's registers, or a cluster's shared memory, hold of a row
 _RING_BLOCKS = 100  # of whose slots a segment may take all
-
-
-def architecture(name: str) -> Architecture:
-    """Return a name that is one of the architectures.
-
-    Raises:
-        UserError: it is not.
-    """
-    if name not in ARCHITECTURES:
-        raise UserError(f"expected one of {', '.join(ARCHITECTURES)}, not {name!r}")
-    return name
 
 
 class NormChoice(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,82 +55,25 @@ class NormChoice(msgspec.Struct, frozen=True, kw_only=True):
     groups: int = 0
 
 
-class ProductChoice(msgspec.Struct, frozen=True, kw_only=True):
-    """The fast kernel of out = a @ b.T, and the shape that it is written for.
-
-    Attributes:
-        batches: of the main case; any number of them, and of rows, is as fast.
-        rows: of a and of out.
-        columns: of out; rows of b.
-        depth: what is summed over.
-        runs: equal ones of the whole depth, each of them a batch; their products are added up.
-        a_adjacent, b_adjacent: along what an operand's neighbours in memory lie.
-        a_vectors, b_vectors: whether four of them are always an aligned vector.
-        promoted: how much of the depth tensor cores sum before their sum is rounded to fp32.
-        splits: shares of the depth, each summed by another block, where there are few results.
-        cut: whether the last two bits of lo are left out, which saves power in long sums.
-    """
-
-    kernel: ProductKernel
-    batches: int
-    rows: int
-    columns: int
-    depth: int
-    a_adjacent: Adjacent
-    b_adjacent: Adjacent
-    a_vectors: bool
-    b_vectors: bool
-    runs: int = 1
-    promoted: int = 64
-    splits: int = 1
-    cut: bool = False
-
-
 class Choice(msgspec.Struct, frozen=True, kw_only=True):
-    """What a CUDA solution is made of.
+    """The fast kernel of a CUDA solution, and its schedule."""
 
-    Attributes:
-        product, norm: None where there is none.
-        schedule: of the fast kernel; of the product's where there are two.
-        norm_schedule: of the norm's fast kernel where it follows a product.
-    """
-
-    product: ProductChoice | None
-    norm: NormChoice | None
+    norm: NormChoice
     schedule: Schedule
-    norm_schedule: Schedule
 
 
-def choose(form: Form, arch: Architecture) -> Choice:
-    """Return the kernels for what a template computes in the main case, and their schedules."""
-    if isinstance(form, SegmentNorm):
-        norm = _norm_of(form, arch)
-        schedule = _norm_schedule(norm, arch)
-        return Choice(product=None, norm=norm, schedule=schedule, norm_schedule=schedule)
-    if isinstance(form, MatrixProduct):
-        product = choose_product(form.a, form.b, arch, adds_up=not form.steps)
-        schedule = product_schedule(product, arch)
-        return Choice(product=product, norm=None, schedule=schedule, norm_schedule=schedule)
-    product = choose_product(form.x, form.weight, arch)
-    norm = choose_norm(product.rows, product.columns, elementwise=False, arch=arch)
-    return Choice(
-        product=product,
-        norm=norm,
-        schedule=product_schedule(product, arch),
-        norm_schedule=_norm_schedule(norm, arch),
-    )
-
-
-def _norm_of(form: SegmentNorm, arch: Architecture) -> NormChoice:
+def choose(form: SegmentNorm, arch: Architecture) -> Choice:
+    """Return the kernel for what a template computes in the main case, and its schedule."""
     elementwise = form.affine == "element"
     chosen = choose_norm(form.segments, form.length, elementwise=elementwise, arch=arch)
-    return msgspec.structs.replace(
+    norm = msgspec.structs.replace(
         chosen,
         kernel="none" if form.inner % _VECTOR else chosen.kernel,
         inner=form.inner,
         channels=form.channels,
         groups=form.groups,
     )
+    return Choice(norm=norm, schedule=_norm_schedule(norm, arch))
 
 
 def choose_norm(segments: int, length: int, *, elementwise: bool, arch: Architecture) -> NormChoice:
@@ -201,116 +120,18 @@ def _norm_schedule(norm: NormChoice, arch: Architecture) -> Schedule:
             return GeneralSchedule()
 
 
-def choose_product(
-    a: TensorType, b: TensorType, arch: Architecture, *, adds_up: bool = False
-) -> ProductChoice:
-    """Return the kernel for a of shape (..., rows, depth) by b of shape (..., columns, depth).
-
-    `adds_up` says that what calls it adds up the products of several runs of the depth.
-    """
-    rows, depth = a.shape[-2:]
-    columns = b.shape[-2]
-    batches = max(math.prod(a.shape[:-2]), math.prod(b.shape[:-2]))
-    if len(b.shape) == 2:  # noqa: PLR2004 - one matrix, by all rows of a
-        rows, batches = rows * batches, 1
-    a_adjacent, b_adjacent = _adjacent(a), _adjacent(b)
-    chosen = ProductChoice(
-        kernel="none",
-        batches=batches,
-        rows=rows,
-        columns=columns,
-        depth=depth,
-        a_adjacent=a_adjacent,
-        b_adjacent=b_adjacent,
-        a_vectors=(depth if a_adjacent == "depth" else rows) % _VECTOR == 0,
-        b_vectors=(depth if b_adjacent == "depth" else columns) % _VECTOR == 0,
-    )
-    kernel = _product_kernel(chosen, arch)
-    if kernel == "none" and adds_up and batches == 1:
-        runs = _runs(depth)
-        cut = msgspec.structs.replace(chosen, batches=runs, runs=runs, depth=depth // runs)
-        kernel = _product_kernel(cut, arch)
-        chosen = cut if kernel == "hopper" else chosen
-    chosen = msgspec.structs.replace(chosen, kernel=kernel)
-    return _with_sums(chosen, arch) if kernel == "hopper" else chosen
-
-
-def _runs(depth: int) -> int:
-    """Return the fewest runs of whole stages that are held; 1 where a few more do not do."""
-    least = max(1, -(-depth // _HELD_DEPTH))
-    fit = (n for n in range(least, 2 * least) if depth % (n * _STAGE_DEPTH) == 0)
-    return 1 if least == 1 else next(fit, 1)
-
-
-def _adjacent(operand: TensorType) -> Adjacent:
-    row_stride, depth_stride = operand.strides[-2:]
-    if depth_stride == 1 or operand.shape[-1] == 1:
-        return "depth"
-    return "rows" if row_stride == 1 else "neither"
-
-
-def _product_kernel(p: ProductChoice, arch: Architecture) -> ProductKernel:
-    """Return the fast kernel of a product, `none` where the general one has to do."""
-    if "neither" in {p.a_adjacent, p.b_adjacent}:
-        return "none"
-    reads_vectors = p.a_adjacent == "depth" and p.a_vectors
-    if p.columns == 1 and reads_vectors:
-        return "vector"
-    if p.columns <= _NARROW_COLUMNS:
-        return "narrow" if arch == "sm_90a" and reads_vectors else "none"
-    if p.depth <= _SHALLOW_DEPTH:
-        return "shallow" if p.columns % _VECTOR == 0 else "none"
-    return "hopper" if arch == "sm_90a" and p.depth <= _HELD_DEPTH else "none"
-
-
-def product_schedule(product: ProductChoice, arch: Architecture) -> Schedule:
-    """Return the schedule of a product's fast kernel."""
+def product_schedule(product: ProductChoice, arch: str) -> Schedule:
+    """Return the schedule of a product's fast kernel, or of its C++."""
+    if arch == CPU:
+        return CppProductSchedule()
     if product.kernel == "hopper":
-        return ChainSchedule(tile_columns=hopper_columns(product, arch))
+        return ChainSchedule(tile_columns=hopper_columns(product, architecture(arch)))
     return GeneralSchedule()
-
-
-def _shared(p: ProductChoice, tile_columns: int, arch: Architecture) -> tuple[int, int]:
-    """Return in how many shares of the depth a device's clusters compute a product, at what cost.
-
-    Each has a tile at a time. The cost is the columns of the tiles that one computes one after the
-    other, times their stages.
-    """
-    clusters = MULTIPROCESSORS[arch] // 2
-    tiles = p.batches * -(-p.rows // (2 * _TILE_ROWS)) * -(-p.columns // tile_columns)
-    stages = -(-p.depth // _STAGE_DEPTH)
-    shares = max(1, min(clusters // tiles, stages // _SHARE_STAGES)) if tiles else 1
-    share = -(-stages // shares)
-    splits = -(-stages // share)
-    return splits, -(-tiles * splits // clusters) * share * tile_columns
-
-
-def hopper_columns(p: ProductChoice, arch: Architecture) -> int:
-    """Return the columns of the tiles with which a device is done sooner."""
-    return min(_HOPPER_TILES, key=lambda columns: _shared(p, columns, arch)[1])
-
-
-def _with_sums(p: ProductChoice, arch: Architecture) -> ProductChoice:
-    """Return the choice with how its sums are formed.
-
-    Tensor cores truncate their sums. Short sums have no other error to hide theirs; long ones are
-    limited by power, and rounded less often.
-    """
-    splits, _ = _shared(p, hopper_columns(p, arch), arch)
-    is_long = p.depth >= _LONG_DEPTH and splits == 1
-    promoted = 32 if p.depth <= _SHORT_DEPTH else 128 if is_long else 64
-    return msgspec.structs.replace(p, promoted=promoted, splits=splits, cut=is_long)
 
 
 def written_for(choice: Choice, arch: str) -> str:
     """Return, as a sentence, what is fixed in a solution's fast kernel."""
-    product, norm = choice.product, choice.norm
-    if product is not None and product.kernel != "none":
-        columns = "1 column" if product.columns == 1 else f"{product.columns} columns"
-        depth = product.runs * product.depth
-        size = f"{columns} and a depth of {depth}, with any number of rows"
-    elif norm is not None and norm.kernel != "none" and product is None:
-        size = f"segments of {norm.length} elements, any number of them"
-    else:
+    if choice.norm.kernel == "none":
         return "One kernel takes every input"
+    size = f"segments of {choice.norm.length} elements, any number of them"
     return f"Written for {size}, on {arch}; other inputs take the general kernel"

@@ -2,20 +2,8 @@
 
 import msgspec
 
-from kernelgen.planning.recognition.forms import (
-    Affine,
-    Form,
-    LinearSegmentNorm,
-    MatrixProduct,
-    SegmentNorm,
-    Statistics,
-    Step,
-)
-from kernelgen.problem.record import Backend, Prepacking
+from kernelgen.planning.recognition.forms import Affine, SegmentNorm, Statistics, Step
 
-LINEAR_PRODUCT = (
-    "Element (r, c) is the product of row r of x and row c of the weight, plus bias[c]."
-)
 _EXPONENTIAL = frozenset(("gelu", "sigmoid", "silu"))
 
 
@@ -94,50 +82,9 @@ class KernelInterface(msgspec.Struct, frozen=True, kw_only=True):
     tensors: tuple[str, ...]
 
 
-class ProductInterface(msgspec.Struct, frozen=True, kw_only=True):
-    """The C interface of a matrix product's CUDA kernels.
-
-    Attributes:
-        idea: what is computed, in sentences.
-        prepacked: whether the second operand may be split ahead of the launch.
-    """
-
-    idea: str
-    steps: tuple[Step, ...] = ()
-    activations: tuple[str, ...] = ()
-    operands: tuple[str, ...] = ()
-    prepacked: bool = False
-
-
-def product_interface(
-    form: Form, backend: Backend, prepacking: Prepacking
-) -> ProductInterface | None:
-    """Return the interface of the matrix product that a template has kernels for, if it has."""
-    if isinstance(form, MatrixProduct):
-        idea = f"Element (r, c) is the product of row r of {form.left}"
-        if form.transposed in {"left", "both"}:
-            idea += ", transposed,"
-        line = "row" if form.transposed in {"right", "both"} else "column"
-        idea += f" and {line} c of {form.right}."
-        return ProductInterface(
-            idea=idea + _what_follows(form.steps),
-            steps=form.steps,
-            activations=form.activations,
-            operands=form.operands,
-        )
-    # On a CPU the product of a linear layer is torch's own.
-    if isinstance(form, LinearSegmentNorm) and backend == "cuda":
-        return ProductInterface(idea=LINEAR_PRODUCT, prepacked=prepacking == "untimed")
-    return None
-
-
-def kernel_interface(form: SegmentNorm | LinearSegmentNorm) -> KernelInterface:
+def kernel_interface(form: SegmentNorm) -> KernelInterface:
     """Return the interface of a norm's kernels."""
-    statistics: Statistics = "moments"
-    affine: Affine = "none"
-    bias = False
-    if isinstance(form, SegmentNorm):
-        statistics, affine, bias = form.statistics, form.affine, form.bias
+    statistics, affine, bias = form.statistics, form.affine, form.bias
     kind = STATISTICS[statistics]
     weights = () if affine == "none" else ("weight", "bias") if bias else ("weight",)
     by_channel = affine == "channel"
@@ -165,10 +112,7 @@ _SEGMENTS = {
 _WORDS = {"+": "add", "-": "subtract", "*": "multiply by"}
 
 
-def _idea(form: SegmentNorm | LinearSegmentNorm) -> str:
-    if isinstance(form, LinearSegmentNorm):
-        text = "Each row of x is a segment, normalised by its own mean and variance"
-        return f"{text}.{_what_follows(form.steps)}"
+def _idea(form: SegmentNorm) -> str:
     does = STATISTICS[form.statistics].does
     if form.dim is not None:
         text = f"The rows along dimension {form.dim} are segments of contiguous memory. {does}"

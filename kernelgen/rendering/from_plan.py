@@ -1,20 +1,21 @@
 """A plan to the text of its solution: its stages' kernels, and the forward that queues them."""
 
+import functools
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from keyword import iskeyword
 from unicodedata import normalize
 
 import msgspec
 
-from kernelgen.planning.graph import TensorType
 from kernelgen.planning.plan import (
     Kernel,
     Library,
     Map,
     Plan,
     Pool,
+    Product,
     Reduce,
     Scan,
     Segment,
@@ -26,8 +27,9 @@ from kernelgen.planning.plan import (
 )
 from kernelgen.planning.rewrites.builder import strides_of
 from kernelgen.problem.record import Backend
-from kernelgen.rendering.choose import Architecture
+from kernelgen.rendering.choose import product_schedule
 from kernelgen.rendering.environment import checked_source, cpp_environment
+from kernelgen.rendering.schedule import Schedule
 from kernelgen.rendering.stages.alike import with_plain_names
 from kernelgen.rendering.stages.functions import helpers
 from kernelgen.rendering.stages.library import render_library
@@ -66,10 +68,15 @@ class PlanText(msgspec.Struct, frozen=True, kw_only=True):
     body: tuple[str, ...]
 
 
-def plan_text(plan: Plan, backend: Backend, arch: Architecture | None) -> PlanText:
-    """Return a plan as text; an architecture, of a GPU, is what products are written for."""
-    types = {source.name: source.type for source in plan.sources}
-    stages = list(zip(plan.stages, _texts(plan.stages, backend, types, arch), strict=True))
+def plan_text(
+    plan: Plan, backend: Backend, arch: str, schedule: Schedule | None = None
+) -> PlanText:
+    """Return a plan as text; products are for an architecture.
+
+    The only product has the schedule, or the one that its sizes suggest.
+    """
+    render = functools.partial(_render, backend=backend, arch=arch, schedule=schedule)
+    stages = list(zip(plan.stages, _texts(plan.stages, backend, render), strict=True))
     called = {"_", "_expect", "getattr", "self", "torch", "tuple"}
     called.update(*(re.findall(r"(?<![.\w])\w+(?=\()", text.call) for _, text in stages))
     # Arguments that would hide what the body needs have other names there.
@@ -82,7 +89,7 @@ def plan_text(plan: Plan, backend: Backend, arch: Architecture | None) -> PlanTe
     read = Counter(name for _, text in stages for name in _VALUE.findall(text.call))
     gathered = _read_by_kernels(plan)
     body = list(_checks(plan, given))
-    taken = {*given.values(), *types, *called}
+    taken = {*given.values(), *sources, *called}
     known = dict(sources)
     known[".device"] = where
     for number, (stage, text) in enumerate(stages):
@@ -139,16 +146,12 @@ def plan_text(plan: Plan, backend: Backend, arch: Architecture | None) -> PlanTe
 
 
 def _texts(
-    stages: Sequence[Stage],
-    backend: Backend,
-    types: Mapping[str, TensorType],
-    arch: Architecture | None,
+    stages: Sequence[Stage], backend: Backend, render: Callable[[Kernel], StageText]
 ) -> Iterator[StageText]:
     """Yield each stage as text; one whose kernel stands already calls that."""
-    products: dict[str, str] = {}
     kernels = [stage for stage in stages if not isinstance(stage, Library)]
     plain = {stage.name: with_plain_names(stage) for stage in kernels}
-    own = {name: _key(_render(stage, backend)) for name, stage in plain.items()}
+    own = {name: _key(render(stage)) for name, stage in plain.items()}
     told = {
         name: _key(render_map(stage, backend, told_sizes=True))
         for name, stage in plain.items()
@@ -160,28 +163,30 @@ def _texts(
     known: dict[Key, str] = {}
     for stage in stages:
         if isinstance(stage, Library):
-            product = None
-            if stage.own and arch is not None:
-                product = render_product(stage, types, arch, products)
-            yield product or render_library(stage)
+            yield render_library(stage)
             continue
         several = stage.name in told and len(sizes[told[stage.name]]) > 1
         key = told[stage.name] if several else own[stage.name]
         name = known.setdefault(key, stage.name)
-        if name == stage.name:
-            yield _render(stage, backend, told_sizes=several)
-        else:
+        if name != stage.name:
             yield StageText(idea="", call=call_of(name, operands_of(stage)))
+        elif several and isinstance(stage, Map):
+            yield render_map(stage, backend, told_sizes=True)
+        else:
+            yield render(stage)
 
 
 def _key(text: StageText) -> Key:
     return text.kernel, text.function
 
 
-def _render(stage: Kernel, backend: Backend, *, told_sizes: bool = False) -> StageText:
+def _render(stage: Kernel, backend: Backend, arch: str, schedule: Schedule | None) -> StageText:
     match stage:
+        case Product():
+            wanted = schedule or product_schedule(stage.fast, arch)
+            return render_product(stage, backend, arch, wanted)
         case Map():
-            return render_map(stage, backend, told_sizes=told_sizes)
+            return render_map(stage, backend)
         case Segment():
             return render_segment(stage, backend)
         case Reduce():
@@ -236,9 +241,11 @@ def _checks(plan: Plan, given: Mapping[str, str]) -> list[str]:
             where = f"sizes {', '.join(map(str, dims))} of {source.name}"
             lines.append(f'_expect("{where}", ({found},), {sizes})')
         if source.name in plan.ordered and len(source.type.shape) > 1:
-            order, found = source.type.order, f"{name}.dim_order()"
-            lines.append(f"if {name}.stride() != {source.type.strides}:")
-            lines.append(f'    _expect("order of {source.name} in memory", {found}, {order})')
+            shape, strides = source.type.shape, source.type.strides
+            traced = f'torch.empty_strided({shape}, {strides}, device="meta").dim_order()'
+            lines.append(f"if {name}.stride() != {strides}:")
+            where = f'"order of {source.name} in memory"'
+            lines.append(f"    _expect({where}, {name}.dim_order(), {traced})")
     named = {*plan.arguments, *(source.name for source in plan.sources)}
     for size in (source.size for source in plan.sources if source.size is not None):
         own = f"{given.get(size.input, size.input)}.shape[{size.dim}]"

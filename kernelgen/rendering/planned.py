@@ -7,22 +7,31 @@ from collections.abc import Mapping
 from kernelgen.planning.graph import PlainValue
 from kernelgen.planning.of_problem import plan_of_problem
 from kernelgen.planning.plan import Plan
+from kernelgen.planning.products.choice import DEFAULT_ARCHITECTURE, architecture
+from kernelgen.planning.products.claims import only_product
 from kernelgen.problem.python_text import bound_names
 from kernelgen.problem.record import MAIN_CASE, Backend, Case, Problem, device_of
-from kernelgen.rendering.choose import architecture
+from kernelgen.rendering.choose import product_schedule
 from kernelgen.rendering.environment import cpp_environment, in_docstring, python_environment
 from kernelgen.rendering.from_plan import PlanText, plan_text
 from kernelgen.rendering.header import header
 from kernelgen.rendering.model_source import COLUMNS, forward_line, model_source, whole_module
-from kernelgen.rendering.schedule_table import DEFAULT_ARCHITECTURES
+from kernelgen.rendering.overrides import override_schedule, sort_overrides
+from kernelgen.rendering.schedule import Schedule
+from kernelgen.rendering.schedule_table import (
+    DEFAULT_ARCHITECTURES,
+    in_words,
+    numbers_of,
+    schedule_for,
+)
 from kernelgen.solution.file import NO_KERNEL, STAYS
 
 _MAIN = Case(name=MAIN_CASE)
 _OTHER_FLOATS = ("float16", "bfloat16", "float64")
-# Folders of a kind's function and of its kernels, where these are not `stages`.
-_FOLDERS = {"product": ("plan", "product")}
+# Folders of a kind's kernels, where these are not `stages`.
+_FOLDERS = {"product": "product"}
 # What a solution may need beside its stages; each may call those before it.
-_HELPERS = ("launch", "multiply", "readable", "along", "across", "windows", "expect")
+_HELPERS = (*("launch", "factors", "multiply", "readable", "along", "across", "windows", "expect"),)
 
 
 def render_planned(
@@ -41,12 +50,13 @@ def render_planned(
         ProblemError: the problem's code fails, or its cases have different plans.
         NoGraphError: its forward has no graph.
     """
-    device = device_of(backend)
-    found = plan_of_problem(problem, case, device)
+    device, named = device_of(backend), arch or DEFAULT_ARCHITECTURES[backend]
+    wanted = architecture(named) if backend == "cuda" else DEFAULT_ARCHITECTURE
+    found = plan_of_problem(problem, case, device, wanted)
     plan = found.plan
-    named = architecture(arch or DEFAULT_ARCHITECTURES[backend]) if backend == "cuda" else None
-    text = plan_text(plan, backend, named)
-    has_products = "product" in text.kinds
+    schedule = _schedule(plan, problem, backend, named, settings)
+    text = plan_text(plan, backend, named, schedule)
+    has_products = "product" in text.kinds and backend == "cuda"
     source = model_source(problem, case, device)
     pinned = {n: value for n, value in found.graph.made_with.items() if n not in found.free}
     if not source.module:
@@ -85,15 +95,16 @@ def render_planned(
     frame = ("head", *used, "model")
     templates = [(python_environment(), f"plan/{name}.py.jinja") for name in frame]
     for kind in kinds:
-        functions, folder = _FOLDERS.get(kind, ("stages", "stages"))
+        folder = _FOLDERS.get(kind, "stages")
         templates.append((cpp_environment(), f"{backend}/{folder}/{kind}.{suffix}.jinja"))
         if kind != "common":
-            templates.append((python_environment(), f"{functions}/{kind}.py.jinja"))
+            templates.append((python_environment(), f"stages/{kind}.py.jinja"))
     first = header(
         problem,
         backend=backend,
         arch=named if has_products else None,
         templates=templates,
+        numbers="" if schedule is None else in_words(numbers_of(schedule)),
         settings=settings,
     )
     if not text.kernels:
@@ -105,6 +116,20 @@ def render_planned(
     else:
         parts = [f"{first}\n{part('head')}", *parts, source.get_inputs, source.get_init_inputs]
     return "\n\n\n".join(parts) + "\n"
+
+
+def _schedule(
+    plan: Plan, problem: Problem, backend: Backend, arch: str, settings: Mapping[str, str]
+) -> Schedule | None:
+    """Return the schedule of a plan's only product; None if it has none, or several."""
+    constants = tuple(problem.constants_for(_MAIN, device_of(backend)))
+    product = only_product(plan)
+    if product is None:
+        sort_overrides(settings, (), constants)
+        return None
+    base = schedule_for(problem, backend, arch, product_schedule(product.fast, arch))
+    numbers = sort_overrides(settings, base.__struct_fields__, constants).schedule
+    return override_schedule(base, numbers)
 
 
 def _without_kernels(plan: Plan) -> str:

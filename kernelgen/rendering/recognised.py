@@ -5,7 +5,7 @@ import re
 
 from kernelgen.planning.capture import NoGraphError, graph_of
 from kernelgen.planning.naming import CPP_WORDS
-from kernelgen.planning.recognition.forms import Form, MatrixProduct
+from kernelgen.planning.recognition.forms import SegmentNorm
 from kernelgen.planning.recognition.recognise import form_of
 from kernelgen.problem.record import Case, Device, Problem
 
@@ -24,19 +24,9 @@ _TAKEN_IN_NORMS = CPP_WORDS | frozenset(
     value values within workspace x
     """.split()  # noqa: SIM905
 )
-# The same, and what forward assigns before it comes to these inputs.
-_TAKEN_IN_PRODUCTS = CPP_WORDS | frozenset(
-    """
-    Arguments Halves Operand Tile a a_batch a_depth a_row aligned arguments b b_batch b_depth b_row
-    batches bias ceil_div columns cudaError_t cudaStream_t depth fast finish general halves_a
-    halves_b hopper int64_t kept_b launch left multiply multiprocessors out position prepared
-    product product_launch product_run ptx right rows split stream sum sums takes threads value
-    workspace
-    """.split()  # noqa: SIM905
-)
 
 
-def recognised(problem: Problem, case: Case, device: Device) -> Form | None:
+def recognised(problem: Problem, case: Case, device: Device) -> SegmentNorm | None:
     """Return what a template computes if that is all that a case's forward does, else None.
 
     None is also the answer where an input is called like what the rendered file has a name for.
@@ -52,9 +42,7 @@ def recognised(problem: Problem, case: Case, device: Device) -> Form | None:
         form = form_of(graph_of(problem, case, device))
     if form is None or any(name in _RESERVED or name.startswith("_") for name in form.inputs):
         return None
-    taken = _TAKEN_IN_PRODUCTS if isinstance(form, MatrixProduct) else _TAKEN_IN_NORMS
     # Others may be macros, or are no names in C++; those of layers may be any text.
     plain = all(re.fullmatch(r"[a-z]\w*|[A-Z]", name, re.ASCII) for name in form.operands)
-    layers = [getattr(form, name, "") or "x" for name in ("layer", "linear")]
-    plain = plain and all(map(str.isidentifier, layers))
-    return form if plain and taken.isdisjoint(form.operands) else None
+    plain = plain and (form.layer or "x").isidentifier()
+    return form if plain and _TAKEN_IN_NORMS.isdisjoint(form.operands) else None

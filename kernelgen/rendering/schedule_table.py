@@ -5,18 +5,20 @@ from collections.abc import Mapping
 import msgspec
 
 from kernelgen.errors import ProblemError, UserError
-from kernelgen.planning.recognition.forms import Form, MatrixProduct
+from kernelgen.planning.of_problem import plan_of_problem
+from kernelgen.planning.products.choice import DEFAULT_ARCHITECTURE, architecture
+from kernelgen.planning.products.claims import only_product
 from kernelgen.problem.record import MAIN_CASE, Backend, Case, Problem, ScheduleEntry, device_of
 from kernelgen.problem.schedules import CPU
-from kernelgen.rendering.choose import DEFAULT_ARCHITECTURE, Choice, architecture, choose
+from kernelgen.rendering.choose import Choice, choose, product_schedule
 from kernelgen.rendering.overrides import did_you_mean
 from kernelgen.rendering.recognised import recognised
-from kernelgen.rendering.schedule import CppProductSchedule, CppSchedule, Schedule
+from kernelgen.rendering.schedule import CppSchedule, Schedule
 
 # Fixed, so that what is rendered never depends on the machine that renders it.
 DEFAULT_ARCHITECTURES: dict[Backend, str] = {"cuda": DEFAULT_ARCHITECTURE, "cpp": CPU}
 _MAIN = Case(name=MAIN_CASE)
-_NO_SCHEDULE = "its kernels are planned from its Model, and a plan has no schedule"
+_NO_SCHEDULE = "its Model is neither a norm nor has one product, and other kernels have no schedule"
 
 
 def default_schedule(problem: Problem, backend: Backend, arch: str) -> Schedule:
@@ -24,20 +26,29 @@ def default_schedule(problem: Problem, backend: Backend, arch: str) -> Schedule:
 
     Raises:
         ProblemError: its code fails, or its forward has no graph.
-        UserError: no template computes it, and a plan has no schedule.
+        UserError: it is neither a norm nor has one product, and other kernels have no schedule.
         KernelgenFault: the process that traces does not start, or cannot be contained.
     """
-    form = recognised(problem, _MAIN, device_of(backend))
-    if form is None:
+    found = _default_schedule(problem, backend, arch)
+    if found is None:
         raise UserError(f"{problem.name}: {_NO_SCHEDULE}")
-    return schedule_of(form, choose(form, architecture(arch)) if backend == "cuda" else None)
+    return found
 
 
-def schedule_of(form: Form, choice: Choice | None) -> Schedule:
-    """Return the default schedule of a form's CUDA kernels; without a choice, of its C++."""
-    if choice is not None:
-        return choice.schedule
-    return CppProductSchedule() if isinstance(form, MatrixProduct) else CppSchedule()
+def _default_schedule(problem: Problem, backend: Backend, arch: str) -> Schedule | None:
+    device = device_of(backend)
+    form = recognised(problem, _MAIN, device)
+    if form is not None:
+        return schedule_of(choose(form, architecture(arch)) if backend == "cuda" else None)
+    named = architecture(arch) if backend == "cuda" else DEFAULT_ARCHITECTURE
+    alone = msgspec.structs.replace(problem, cases=())
+    product = only_product(plan_of_problem(alone, _MAIN, device, named).plan)
+    return None if product is None else product_schedule(product.fast, arch)
+
+
+def schedule_of(choice: Choice | None) -> Schedule:
+    """Return the default schedule of a norm's CUDA kernels; without a choice, of its C++."""
+    return CppSchedule() if choice is None else choice.schedule
 
 
 def schedule_for(
@@ -70,7 +81,7 @@ def check_schedules(problem: Problem) -> None:
     """
     for arch in problem.schedules:
         backend: Backend = "cpp" if arch == CPU else "cuda"
-        if recognised(problem, _MAIN, device_of(backend)) is None:
+        if _default_schedule(problem, backend, arch) is None:
             raise _error(problem, arch, None, f"{_NO_SCHEDULE}; remove the key")
         schedule_for(problem, backend, arch)
 

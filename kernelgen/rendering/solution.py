@@ -2,20 +2,13 @@
 
 from collections.abc import Mapping
 
-import msgspec
-
 from kernelgen.errors import ProblemError, UserError
 from kernelgen.planning.capture import NoGraphError
-from kernelgen.planning.recognition.forms import Form, MatrixProduct
+from kernelgen.planning.products.choice import architecture
+from kernelgen.planning.recognition.forms import SegmentNorm
 from kernelgen.problem.record import MAIN_CASE, Backend, Case, Problem, device_of
-from kernelgen.rendering.choose import Choice, architecture, choose, written_for
-from kernelgen.rendering.context import (
-    STATISTICS,
-    KernelInterface,
-    ProductInterface,
-    kernel_interface,
-    product_interface,
-)
+from kernelgen.rendering.choose import choose, written_for
+from kernelgen.rendering.context import STATISTICS, kernel_interface
 from kernelgen.rendering.environment import (
     checked_python,
     checked_source,
@@ -28,7 +21,6 @@ from kernelgen.rendering.model_source import forward_line, model_source
 from kernelgen.rendering.overrides import override_constants, override_schedule, sort_overrides
 from kernelgen.rendering.planned import render_in_torch, render_planned
 from kernelgen.rendering.recognised import recognised
-from kernelgen.rendering.schedule import Schedule
 from kernelgen.rendering.schedule_table import (
     DEFAULT_ARCHITECTURES,
     check_schedules,
@@ -38,20 +30,7 @@ from kernelgen.rendering.schedule_table import (
     schedule_of,
 )
 
-_SUFFIX: dict[Backend, str] = {"cuda": "cu", "cpp": "cpp"}
 _MAIN = Case(name=MAIN_CASE)
-
-
-class _Rendering(msgspec.Struct, frozen=True, kw_only=True):
-    """What is rendered besides the problem; `given` are the overrides as they were asked for."""
-
-    form: Form
-    backend: Backend
-    arch: str
-    choice: Choice | None
-    schedule: Schedule
-    case: Case
-    given: dict[str, str]
 
 
 def render(
@@ -69,8 +48,8 @@ def render(
         problem: a YAML problem, or a KernelBench file.
         backend: `cuda` for CUDA tensors, `cpp` for CPU tensors.
         overrides: schedule numbers or constants, to YAML text.
-        arch: what a template's fast kernel, and a plan's products, are for, one of ARCHITECTURES;
-            None is `sm_90a`. A plan's other kernels are for any from sm_80 on.
+        arch: what a norm's fast kernel, and products, are for, one of ARCHITECTURES; None is
+            `sm_90a`. A plan's other kernels are for any from sm_80 on.
 
     Raises:
         UserError: the problem's code fails, or its table or an override does not suit it.
@@ -90,26 +69,13 @@ def render(
             raise
         raise UserError(f"--set {', '.join(sizes)}: {error.message}") from error
     if form is None or model_source(problem, case, device).module:
-        sort_overrides(given, (), tuple(known))
         try:
             text = render_planned(problem, backend, given, case, arch)
         except NoGraphError as error:
             text = render_in_torch(problem, backend, given, case, error.why)
-        return checked_python(text, problem.reference_source(case, device))
-    named_arch = arch or DEFAULT_ARCHITECTURES[backend]
-    choice = choose(form, architecture(named_arch)) if backend == "cuda" else None
-    base = schedule_for(problem, backend, named_arch, schedule_of(form, choice))
-    numbers = sort_overrides(given, base.__struct_fields__, tuple(known)).schedule
-    chosen = _Rendering(
-        form=form,
-        backend=backend,
-        arch=named_arch,
-        choice=choice,
-        schedule=override_schedule(base, numbers),
-        case=case,
-        given=given,
-    )
-    return checked_python(_solution(problem, chosen), problem.reference_source(case, device))
+    else:
+        text = _render_norm(problem, backend, given, case=case, arch=arch, form=form)
+    return checked_python(text, problem.reference_source(case, device))
 
 
 def render_reference(problem: Problem, backend: Backend = "cuda") -> str:
@@ -120,71 +86,51 @@ def render_reference(problem: Problem, backend: Backend = "cuda") -> str:
     return f'"""{problem.summary}."""\n\n{source}'
 
 
-def _kernel(template: str, **names: object) -> str:
-    return checked_source(cpp_environment().get_template(template).render(names), template)
-
-
-def _kernels(
-    chosen: _Rendering, product: ProductInterface | None, norm: KernelInterface | None
-) -> dict[str, str]:
-    """Return texts of kernels, of which a source is one or more, by their templates."""
-    arch, choice = chosen.arch, chosen.choice
-    found: dict[str, str] = {}
-    if product is not None:
-        template = f"{chosen.backend}/product/product.{_SUFFIX[chosen.backend]}.jinja"
-        fast: object = choice and choice.product
-        found[template] = _kernel(
-            template, arch=arch, fast=fast, schedule=chosen.schedule, interface=product
-        )
-    if norm is not None:
-        template = "cuda/norm/norm.cu.jinja"
-        if chosen.backend == "cpp":
-            template = f"cpp/statistics/{STATISTICS[norm.statistics].template}.cpp.jinja"
-        schedule = chosen.schedule
-        if product is not None and choice is not None:
-            schedule = choice.norm_schedule  # the numbers that can be set are the product's
-        fast = choice and choice.norm
-        found[template] = _kernel(template, arch=arch, fast=fast, schedule=schedule, interface=norm)
-    return found
-
-
-def _solution(problem: Problem, chosen: _Rendering) -> str:
-    form, choice = chosen.form, chosen.choice
-    fast = None if choice is None else choice.product
-    # The general kernel has nothing to keep of a weight.
-    keeps = fast is not None and fast.kernel == "hopper"
-    product = product_interface(form, chosen.backend, problem.prepacking if keeps else "timed")
-    norm = None if isinstance(form, MatrixProduct) else kernel_interface(form)
-    kernels = _kernels(chosen, product, norm)
-    source = model_source(problem, chosen.case, device_of(chosen.backend))
-    template = f"{form.template}.py.jinja"
+def _render_norm(  # noqa: PLR0913 - what is asked for, and the form that was found
+    problem: Problem,
+    backend: Backend,
+    given: Mapping[str, str],
+    *,
+    case: Case,
+    arch: str | None,
+    form: SegmentNorm,
+) -> str:
+    """Return the text of a problem's solution whose Model is a norm that templates compute."""
+    named_arch = arch or DEFAULT_ARCHITECTURES[backend]
+    choice = choose(form, architecture(named_arch)) if backend == "cuda" else None
+    base = schedule_for(problem, backend, named_arch, schedule_of(choice))
+    known = problem.constants_for(_MAIN, device_of(backend))
+    numbers = sort_overrides(given, base.__struct_fields__, tuple(known)).schedule
+    schedule = override_schedule(base, numbers)
+    interface = kernel_interface(form)
+    template = "cuda/norm/norm.cu.jinja"
+    if backend == "cpp":
+        template = f"cpp/statistics/{STATISTICS[form.statistics].template}.cpp.jinja"
+    fast = choice and choice.norm
+    kernels = cpp_environment().get_template(template)
+    names = {"arch": named_arch, "fast": fast, "schedule": schedule, "interface": interface}
+    python = "segment_norm.py.jinja"
+    first = header(
+        problem,
+        backend=backend,
+        arch=None if choice is None else named_arch,
+        templates=[(python_environment(), python), (cpp_environment(), template)],
+        numbers=in_words(numbers_of(schedule)),
+        settings=given,
+    )
     return (
         python_environment()
-        .get_template(template)
+        .get_template(python)
         .render(
-            header=header(
-                problem,
-                backend=chosen.backend,
-                arch=None if choice is None else chosen.arch,
-                templates=[
-                    (python_environment(), template),
-                    *((cpp_environment(), name) for name in kernels),
-                ],
-                numbers=in_words(numbers_of(chosen.schedule)),
-                settings=chosen.given,
-            ),
+            header=first,
             summary=in_docstring(problem.summary.rstrip(".")),
-            backend=chosen.backend,
+            backend=backend,
             kernel=problem.identifier,
-            written_for="" if choice is None else written_for(choice, chosen.arch),
-            interface=norm,
-            product=product,
-            product_kernel="none" if fast is None else fast.kernel,
-            runs=1 if fast is None or fast.kernel == "none" else fast.runs,
-            run_depth=0 if fast is None else fast.depth,
+            written_for="" if choice is None else written_for(choice, named_arch),
+            interface=interface,
             form=form,
-            model=source,
+            model=model_source(problem, case, device_of(backend)),
             forward=forward_line(dict.fromkeys(form.inputs, "torch.Tensor"), "torch.Tensor"),
-            source="\n".join(kernels.values()),
+            source=checked_source(kernels.render(names), template),
         )
     )

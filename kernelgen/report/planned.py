@@ -2,7 +2,6 @@
 
 import contextlib
 import functools
-import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import cast
@@ -20,11 +19,23 @@ from kernelgen.hardware.identity import identity_here
 from kernelgen.planning.cost import StageCost, StageTime, costs, stage_times
 from kernelgen.planning.naming import without_overload
 from kernelgen.planning.of_problem import plan_of_problem
-from kernelgen.planning.plan import POOLED, Library, Map, Pool, Reduce, Scan, Stage, results_of
+from kernelgen.planning.plan import (
+    MULTIPLIED,
+    POOLED,
+    Library,
+    Map,
+    Pool,
+    Product,
+    Reduce,
+    Scan,
+    Segment,
+    Stage,
+    results_of,
+)
 from kernelgen.problem.library import load_problem
 from kernelgen.problem.record import Device, Problem
 from kernelgen.rendering.recognised import recognised
-from kernelgen.rendering.stages.stage_text import in_words
+from kernelgen.rendering.stages.stage_text import filled, gathered_in_words, in_words
 from kernelgen.solution.file import SolutionFile
 
 
@@ -120,7 +131,7 @@ def _planned(stage: Stage, cost: StageCost, span: StageTime | None) -> PlannedSt
     bound = span.bound if span is not None else ""
     kind = cast(StageKind, stage.__struct_config__.tag)
     if isinstance(stage, Library):
-        kind = "view" if stage.view else "product" if stage.own else kind
+        kind = "view" if stage.view else kind
     return PlannedStage(
         kind=kind,
         name=without_overload(stage.aten) if isinstance(stage, Library) else stage.name,
@@ -142,31 +153,30 @@ def _shape(stage: Stage) -> tuple[int, ...]:
 
 def _formula(stage: Stage) -> str:
     """Return a kernel's formula; "" for what stays in torch."""
+    if isinstance(stage, Library):
+        return ""
+    gathered: dict[str, str] = {}
+    if isinstance(stage, Reduce | Segment):
+        gathered = gathered_in_words(stage)
     match stage:
-        case Library():
-            return ""
         case Map():
             return "; ".join(in_words(stage.steps, result.of) for result in stage.results)
         case Scan():
             words = "reverse " * stage.reverse + "exclusive " * stage.exclusive
             return f"{words}cum{stage.kind}({in_words(stage.steps, stage.of)}) along {stage.dim}"
+        case Product():
+            factors = ", ".join(operand.value for operand in stage.operands)
+            gathered = {MULTIPLIED: f"{stage.aten}({factors})"}
         case Pool():
             window = "x".join(map(str, stage.kernel))
             gathered = {POOLED: f"{stage.kind} of {window}({in_words(stage.steps, stage.of)})"}
-            return _filled(in_words(stage.epilogue, stage.result.of), gathered)
-    gathered = {
-        one.name: f"{one.kind}({in_words(stage.steps, one.of)})" for one in stage.accumulators
-    }
-    if isinstance(stage, Reduce):
-        formulas = (in_words(stage.epilogue, result.of) for result in stage.results)
-        return "; ".join(_filled(formula, gathered) for formula in formulas)
-    found = {
-        name: _filled(in_words(stage.epilogue, of), gathered) for name, of in stage.outcome.items()
-    }
-    if stage.held:
-        found[stage.held] = in_words(stage.steps, stage.held)
-    return _filled(in_words(stage.after, stage.result.of), found)
-
-
-def _filled(formula: str, known: dict[str, str]) -> str:
-    return re.sub(r"[A-Za-z_]\w*", lambda word: known.get(word[0], word[0]), formula)
+        case Segment():
+            found = {
+                name: filled(in_words(stage.epilogue, of), gathered)
+                for name, of in stage.outcome.items()
+            }
+            if stage.held:
+                found[stage.held] = in_words(stage.steps, stage.held)
+            return filled(in_words(stage.after, stage.result.of), found)
+    formulas = (in_words(stage.epilogue, result.of) for result in results_of(stage))
+    return "; ".join(filled(formula, gathered) for formula in formulas)

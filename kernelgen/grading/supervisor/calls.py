@@ -66,7 +66,7 @@ class CaseCalls:
                 inputs=inputs.tensors,
                 seed=inputs.seed,
                 timed=timed,
-                after_a_change=timed and self._problem.prepacking == "timed",
+                after_a_change=timed,
                 over_the_last=over_the_last,
             ),
             m.Called,

@@ -1,10 +1,8 @@
-"""What a template computes, as a record of what its kernels and the Python around them need."""
+"""The norms that a template computes, as a record of what its kernels and Python need."""
 
 from typing import ClassVar, Literal
 
 import msgspec
-
-from kernelgen.planning.graph import TensorType
 
 Statistics = Literal["moments", "rms", "l1", "l2", "softmax", "log_softmax"]
 Affine = Literal["channel", "element", "none"]
@@ -29,32 +27,12 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
         return "tanhf" if self.activation == "tanh" else self.activation
 
 
-class _Form(msgspec.Struct, frozen=True, kw_only=True):
-    """What the forms have in common.
+class SegmentNorm(msgspec.Struct, frozen=True, kw_only=True):
+    """Statistics of each segment of the first input, then a map of its elements.
 
     Attributes:
         inputs: forward's parameters, all of them float32 tensors.
         steps: of the epilogue; an operand is an input of the shape of the result.
-    """
-
-    inputs: tuple[str, ...]
-    steps: tuple[Step, ...] = ()
-
-    @property
-    def activations(self) -> tuple[str, ...]:
-        """Those of the steps, each once."""
-        return tuple(dict.fromkeys(step.activation for step in self.steps if step.activation))
-
-    @property
-    def operands(self) -> tuple[str, ...]:
-        """The inputs that the steps take, each once."""
-        return tuple(dict.fromkeys(step.operand for step in self.steps if step.operand))
-
-
-class SegmentNorm(_Form, frozen=True, kw_only=True):
-    """`segment_norm`: statistics of each segment of the first input, then a map of its elements.
-
-    Attributes:
         statistics: moments, mean and variance; rms, the root of the mean square; l1, the mean
             absolute value; l2, the root of the sum of squares; softmax; log_softmax.
         normalises: what a segment is. groups: of channels of a sample, as nn.GroupNorm has them;
@@ -74,6 +52,8 @@ class SegmentNorm(_Form, frozen=True, kw_only=True):
 
     template: ClassVar[str] = "segment_norm"
 
+    inputs: tuple[str, ...]
+    steps: tuple[Step, ...] = ()
     statistics: Statistics
     normalises: Literal["groups", "channels", "rows"]
     affine: Affine = "none"
@@ -87,40 +67,12 @@ class SegmentNorm(_Form, frozen=True, kw_only=True):
     channels: int = 0
     groups: int = 0
 
+    @property
+    def activations(self) -> tuple[str, ...]:
+        """Those of the steps, each once."""
+        return tuple(dict.fromkeys(step.activation for step in self.steps if step.activation))
 
-class LinearSegmentNorm(_Form, frozen=True, kw_only=True):
-    """`linear_segment_norm`: nn.Linear of the first input, then each row normalised by its moments.
-
-    Attributes:
-        linear: attribute of Model that is the nn.Linear, which has a bias.
-        layer: attribute of Model that normalises, an nn.InstanceNorm without weights.
-        x, weight: types of the first input, (rows, depth), and of the weight, (columns, depth).
-    """
-
-    template: ClassVar[str] = "linear_segment_norm"
-
-    linear: str
-    layer: str
-    x: TensorType
-    weight: TensorType
-
-
-class MatrixProduct(_Form, frozen=True, kw_only=True):
-    """`matrix_product`: the product of two inputs, as torch.matmul's of two or more dimensions.
-
-    Attributes:
-        left, right: the inputs that are multiplied.
-        transposed: which of them are, in their last two dimensions.
-        a, b: types of the two with the dimension last that is summed over.
-    """
-
-    template: ClassVar[str] = "matrix_product"
-
-    left: str
-    right: str
-    transposed: Literal["none", "left", "right", "both"] = "none"
-    a: TensorType
-    b: TensorType
-
-
-Form = SegmentNorm | LinearSegmentNorm | MatrixProduct
+    @property
+    def operands(self) -> tuple[str, ...]:
+        """The inputs that the steps take, each once."""
+        return tuple(dict.fromkeys(step.operand for step in self.steps if step.operand))

@@ -1,32 +1,28 @@
-"""Norms: of torch's layers, written as quotients, and after a Linear."""
+"""Norms: of torch's layers, and written as quotients."""
 
 from math import prod
 from typing import Literal
 
-from kernelgen.planning.graph import MATRIX, Argument, Node, Reference
-from kernelgen.planning.recognition.forms import Affine, LinearSegmentNorm, SegmentNorm, Statistics
+from kernelgen.planning.graph import Argument, Node, Reference
+from kernelgen.planning.recognition.forms import Affine, SegmentNorm, Statistics
 from kernelgen.planning.recognition.parts import Core, Family
 
 _QUOTIENTS = ("div.Tensor", "divide.Tensor", "true_divide.Tensor")
 _MAGNITUDES = ("abs.default", "absolute.default")
 _NORMS = ("group_norm.default", "instance_norm.default", "layer_norm.default", "rms_norm.default")
 _SOFTMAXES: dict[str, Statistics] = {"softmax.int": "softmax", "log_softmax.int": "log_softmax"}
-# The dimension of one that they add or take out is named, so they do the same at any size.
-_SHAPING = ("unsqueeze.default", "squeeze.dim")
 _INSTANCE_NORMS = {"InstanceNorm1d": 1, "InstanceNorm2d": 2, "InstanceNorm3d": 3}
 _ROW_NORMS: dict[str, Statistics] = {"LayerNorm": "moments", "RMSNorm": "rms"}
 _EUCLIDEAN = 2
 
 
 class Norms(Family):
-    """Segment norms of forward's first parameter, or of a Linear of it."""
+    """Segment norms of forward's first parameter."""
 
     def core(self, node: Node) -> Core | None:
         """Return a norm that ends with this node."""
         if node.aten in _QUOTIENTS:
             return self._quotient(node)
-        if node.aten in _SHAPING:
-            return self._linear_norm(node)
         if node.aten in _SOFTMAXES and node.arguments["dtype"] is None:
             return self._along(node, _SOFTMAXES[node.aten], node.arguments["dim"], node)
         return self._of_layer(node) if node.aten in _NORMS else None
@@ -124,48 +120,6 @@ class Norms(Family):
             length=length,
         )
         return Core(form=form, begins=(x,), nodes=(node.name, *(other.name for other in others)))
-
-    def _linear_norm(self, node: Node) -> Core | None:
-        """Return a Linear whose rows an InstanceNorm without weights takes as one channel each."""
-        names: list[str] = []
-        norm = self._unshaped(node, names)
-        if norm is None or norm.layer not in _INSTANCE_NORMS or not _is_plain(norm):
-            return None
-        names.append(norm.name)
-        linear = self._unshaped(self.node_of(norm, "input"), names)
-        if linear is None or linear.layer != "Linear" or linear.arguments["bias"] is None:
-            return None
-        x = linear.argument("input")
-        weights = {key: linear.argument(key) for key in ("weight", "bias")}
-        rows = self.shape(linear.name)
-        image = self.shape(norm.argument("input"))
-        known = (
-            len(rows) == MATRIX
-            and self.shape(node.name) == rows
-            and (prod(image[:2]), prod(image[2:])) == rows
-            and norm.arguments["weight"] is None
-            and self._is_layer(norm, {})
-            and self._is_layer(linear, weights)
-        )
-        if not known:
-            return None
-        form = LinearSegmentNorm(
-            inputs=self.graph.arguments,
-            linear=linear.module,
-            layer=norm.module,
-            x=self.types[x],
-            weight=self.types[weights["weight"]],
-        )
-        return Core(
-            form=form, begins=(x,), reads=tuple(weights.values()), nodes=(*names, linear.name)
-        )
-
-    def _unshaped(self, node: Node | None, names: list[str]) -> Node | None:
-        """Return the node that others give dimensions of one, with whose names `names` grows."""
-        while node is not None and node.aten in _SHAPING:
-            names.append(node.name)
-            node = self.node_of(node, "self")
-        return node
 
 
 def _is_plain(node: Node) -> bool:

@@ -5,7 +5,7 @@ import abc
 import msgspec
 
 from kernelgen.planning.graph import Graph, Node, Reference
-from kernelgen.planning.recognition.forms import Form
+from kernelgen.planning.recognition.forms import SegmentNorm
 
 
 class Core(msgspec.Struct, frozen=True, kw_only=True):
@@ -18,7 +18,7 @@ class Core(msgspec.Struct, frozen=True, kw_only=True):
         nodes: names of all nodes that it is made of.
     """
 
-    form: Form
+    form: SegmentNorm
     begins: tuple[str, ...]
     nodes: tuple[str, ...]
     reads: tuple[str, ...] = ()

@@ -5,10 +5,9 @@ from typing import Any
 import msgspec
 
 from kernelgen.planning.graph import Graph, Node, Reference
-from kernelgen.planning.recognition.forms import Form, MatrixProduct, SegmentNorm, Step, Symbol
+from kernelgen.planning.recognition.forms import SegmentNorm, Step, Symbol
 from kernelgen.planning.recognition.norms import Norms
-from kernelgen.planning.recognition.parts import Core, Family
-from kernelgen.planning.recognition.products import Products
+from kernelgen.planning.recognition.parts import Core
 
 _SYMBOLS: dict[str, Symbol] = {
     "add.Tensor": "+",
@@ -20,7 +19,7 @@ _SYMBOLS: dict[str, Symbol] = {
 _ACTIVATIONS = {f"{name}.default": name for name in ("gelu", "relu", "sigmoid", "silu", "tanh")}
 
 
-def form_of(graph: Graph) -> Form | None:
+def form_of(graph: Graph) -> SegmentNorm | None:
     """Return what a template computes if that is all of a graph; None if it is not.
 
     A Model that is made with other words than numbers is none: they may say what is in the graph,
@@ -34,26 +33,17 @@ def form_of(graph: Graph) -> Form | None:
     return None if found is None or _is_told(found, graph.made_with) else found
 
 
-def _is_told(form: Form, made_with: dict[str, Any]) -> bool:
+def _is_told(form: SegmentNorm, made_with: dict[str, Any]) -> bool:
     """Whether arguments of Model's constructor may say what its form is, beyond the sizes."""
     if any(value is None or isinstance(value, bool | str) for value in made_with.values()):
         return True
-    return isinstance(form, SegmentNorm) and form.dim is not None and form.dim in made_with.values()
+    return form.dim is not None and form.dim in made_with.values()
 
 
-class _Recogniser(Family):
-    """A core of any family, and the epilogue after it."""
+class _Recogniser(Norms):
+    """A norm, and the epilogue after it."""
 
-    def __init__(self, graph: Graph) -> None:
-        super().__init__(graph)
-        self._families = (Norms(graph), Products(graph))
-
-    def core(self, node: Node) -> Core | None:
-        """Return the core of the family that has one."""
-        found = (family.core(node) for family in self._families)
-        return next((core for core in found if core is not None), None)
-
-    def form(self) -> Form | None:
+    def form(self) -> SegmentNorm | None:
         value = self.graph.outputs[0]
         steps: list[Step] = []
         nodes: list[str] = []
@@ -75,8 +65,7 @@ class _Recogniser(Family):
             and {*core.begins, *core.reads, *operands} == {i.name for i in self.graph.inputs}
             and {*core.begins, *operands} == {*self.graph.arguments}
             and operands.isdisjoint(core.begins)
-            # A norm is one of forward's first parameter; a product names its two.
-            and (isinstance(core.form, MatrixProduct) or core.begins == self.graph.arguments[:1])
+            and core.begins == self.graph.arguments[:1]
         )
 
     def _step(self, node: Node) -> tuple[str, Step] | None:

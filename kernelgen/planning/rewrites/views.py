@@ -26,7 +26,7 @@ _REDUCTIONS = (
     "variance",
 )
 _EXPANSIONS = ("expand.default", "expand_as.default", "broadcast_to.default")
-_MERGES = ("view.default", "reshape.default", "flatten.using_ints")
+_MERGES = ("view.default", "reshape.default", "flatten.using_ints", "squeeze.dim", "squeeze.dims")
 _SPLITS = ("view.default", "reshape.default", "unflatten.int")
 
 
@@ -62,9 +62,12 @@ class _Split(msgspec.Struct, frozen=True):
 
 
 def _merge(shape: tuple[int, ...], merged: tuple[int, ...]) -> _Split | None:
-    """Return which neighbours of a shape are one dimension of another one, if that is all."""
+    """Return which neighbours of a shape are one dimension of another one, if that is all.
+
+    Ones are taken to those after them, so that what else is read is looked at without a size.
+    """
     count = len(shape) - len(merged) + 1
-    for dim, size in enumerate(merged):
+    for dim, size in reversed([*enumerate(merged)]):
         sizes = shape[dim : dim + count]
         around = (*shape[:dim], size, *shape[dim + count :])
         if count > 1 and size > 1 and around == merged and prod(sizes) == size:
@@ -127,9 +130,16 @@ class _Views:
     def _view(self, node: Node) -> Node:
         """Note what a view merges of a value that nothing else reads, or take that back."""
         value = node.argument("self")
-        home, computed = self._home.get(value), self._nodes.get(value)
+        home = self._home.get(value)
         if home is not None and home.of(self._types[value].shape) == node.type.shape:
             return node.calling("alias.default", self=Reference(self._in_parts[value, home]))
+        if home is not None and home.merged and self._readers[value] == 1:
+            # One view of what a view of it looks at.
+            whole = self._in_parts[value, home]
+            if (split := _merge(self._types[whole].shape, node.type.shape)) is not None:
+                self._lives(node.name, split, whole)
+                return node
+        computed = self._nodes.get(value)
         if computed is not None and operator_for(computed.aten, computed.arguments) is not None:
             split = _merge(computed.type.shape, node.type.shape)
             if split is not None and node.aten in _MERGES and self._readers[value] == 1:
@@ -142,6 +152,7 @@ class _Views:
             return False
         return not split.merged or all(
             (name, split) in self._in_parts
+            or prod(split.sizes[:-1]) == 1
             or (place := split.place(shape := self._types[name].shape)) is None
             or shape[place] == 1
             for name in node.reads

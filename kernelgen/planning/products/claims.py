@@ -1,0 +1,160 @@
+"""Products of a plan that get kernels of the file's own."""
+
+import re
+from collections.abc import Iterator, Mapping
+
+import msgspec
+
+from kernelgen.planning.graph import MATRIX, Argument, Reference, TensorType
+from kernelgen.planning.naming import Names, without_overload
+from kernelgen.planning.plan import (
+    MULTIPLIED,
+    Library,
+    Operand,
+    Plan,
+    Product,
+    Result,
+    Stage,
+    results_of,
+)
+from kernelgen.planning.products.choice import Architecture, ProductChoice, choose_product
+from kernelgen.planning.rewrites.builder import strides_of
+
+# Tensor cores multiply halves of fp32 values several times as fast as torch multiplies in fp32; to
+# split the operands costs a little, and more the fewer rows share a weight.
+LEAST_ROWS = 512
+LEAST_SIZE = 128  # of columns, depth, and rows of a batch
+_LEAST_PRODUCTS = 1 << 31  # less is over before its kernels are launched
+_LEAST_MOVED = 1 << 22  # elements of the largest of the three, likewise
+# The parameters of operators that are the two factors, and the bias.
+_FACTORS: Mapping[str, tuple[str, ...]] = {
+    "matmul.default": ("self", "other"),
+    "mm.default": ("self", "mat2"),
+    "bmm.default": ("self", "mat2"),
+    "addmm.default": ("mat1", "mat2", "self"),
+    "linear.default": ("input", "weight", "bias"),
+}
+
+
+def with_products(plan: Plan, arch: Architecture | None) -> Plan:
+    """Return a plan in which products are stages with kernels, where these are faster.
+
+    On a CPU, which has no architecture here, weights are left to torch's own library.
+    """
+    types = {source.name: source.type for source in plan.sources}
+    weights = {source.name for source in plan.sources if source.path}
+    names = Names(*(s.name for s in plan.stages if not isinstance(s, Library)))
+    stages: list[Stage] = []
+    for stage in plan.stages:
+        made: Stage = stage
+        if isinstance(stage, Library) and (found := _product(stage, types, arch)) is not None:
+            reads_weights = weights.intersection(operand.value for operand in found.operands)
+            if arch is not None or not reads_weights:
+                name = names.kernel((found.aten,), found.aten)
+                made = msgspec.structs.replace(found, name=name)
+        stages.append(made)
+        types.update(_made(made))
+    return msgspec.structs.replace(plan, stages=tuple(stages))
+
+
+def _made(stage: Stage) -> Iterator[tuple[str, TensorType]]:
+    """Yield the types of a stage's results as they lie in memory."""
+    if isinstance(stage, Library):
+        found = zip(stage.results, stage.types, strict=True)
+        yield from ((name, one) for name, one in found if one is not None)
+        return
+    for result in results_of(stage):
+        ordered = strides_of(result.type.shape)
+        yield result.value, msgspec.structs.replace(result.type, strides=ordered)
+
+
+def _product(
+    stage: Library, types: Mapping[str, TensorType], arch: Architecture | None
+) -> Product | None:
+    """Return a stage of torch's as a product, if it is one that a kernel does sooner."""
+    (out,) = stage.types[:1]
+    found = _factors(stage)
+    values = [one.name for one in found if isinstance(one, Reference) and one.name in types]
+    if out is None or not found or len(values) != len(found):
+        return None
+    left, right, *bias = (types[value] for value in values)
+    if (
+        any(one.dtype != "float32" for one in (left, right, *bias, out))
+        or min(len(left.shape), len(right.shape)) < MATRIX
+        or any(one.shape != out.shape[-1:] for one in bias)
+        or 0 in (*left.shape, *right.shape)
+    ):
+        return None
+    turned = (False, stage.aten == "linear.default")
+    if stage.aten == "einsum.default":
+        turned = _turned(str(stage.arguments["equation"])) or turned
+    rows = left.transposed() if turned[0] else left
+    columns = right if turned[1] else right.transposed()
+    # An einsum repeats a dimension of one, along which a product would sum.
+    if rows.shape[-1] != columns.shape[-1]:
+        return None
+    fast = choose_product(rows, columns, arch or "sm_80", adds_up=not bias)
+    if arch is not None and not _pays(fast):
+        return None
+    operands = zip(("a", "b", "bias"), values, (left, right, *bias), strict=False)
+    return Product(
+        name="",
+        aten="matmul" if stage.aten == "einsum.default" else without_overload(stage.aten),
+        shape=out.shape,
+        turned=turned,
+        operands=tuple(Operand(name=name, value=v, type=one) for name, v, one in operands),
+        result=Result(value=stage.name, of=MULTIPLIED, type=out),
+        fast=fast if arch is not None else msgspec.structs.replace(fast, kernel="none", runs=1),
+    )
+
+
+def _factors(stage: Library) -> list[Argument]:
+    """Return the factors of a stage's product and its bias; nothing if it is no product."""
+    if stage.aten == "einsum.default":
+        tensors = stage.arguments["tensors"]
+        is_product = _turned(str(stage.arguments["equation"])) is not None
+        return [*tensors] if is_product and isinstance(tensors, tuple) else []
+    names = _FACTORS.get(stage.aten, ())
+    if any(stage.arguments.get(key, 1) != 1 for key in ("alpha", "beta")):
+        return []
+    return [found for name in names if (found := stage.arguments.get(name)) is not None]
+
+
+def _turned(equation: str) -> tuple[bool, bool] | None:
+    """Return whether an einsum's factors are transposed; None if it is no product of matrices."""
+    found = re.fullmatch(r"([a-z]+),([a-z]+)->([a-z]+)", equation.replace(" ", ""))
+    if found is None or len(found[3]) < MATRIX:
+        return None
+    left, right = found[1], found[2]
+    *batch, row, column = list(found[3])
+    depth = "".join(sorted(set(left) - set(found[3])))
+    if len(depth) != 1 or len({*batch, row, column}) != len(found[3]):
+        return None
+    turned = []
+    for letters, first, last in ((left, row, depth), (right, depth, column)):
+        *lead, one, other = list(letters.rjust(MATRIX))
+        if lead not in ([], batch) or {one, other} != {first, last}:
+            return None
+        turned.append(one != first)
+    return (turned[0], turned[1]) if {*batch} <= {*left, *right} else None
+
+
+def _pays(p: ProductChoice) -> bool:
+    """Whether a product is large enough for its kernel to be sooner done than torch's."""
+    match p.kernel:
+        case "none":
+            return False
+        case "hopper":
+            rows = p.rows if p.runs > 1 else p.rows * p.batches
+            large = rows >= LEAST_ROWS and rows * p.columns * p.depth * p.runs >= _LEAST_PRODUCTS
+            # Of a batch's rows, and of the columns, tiles are to be full.
+            return large and min(p.rows, p.columns, p.depth) >= LEAST_SIZE
+        case _:
+            largest = max(p.rows * p.depth, p.columns * p.depth, p.rows * p.columns)
+            return p.batches * largest >= _LEAST_MOVED
+
+
+def only_product(plan: Plan) -> Product | None:
+    """Return a plan's product, whose kernel has a schedule; None if it has none, or several."""
+    found = [stage for stage in plan.stages if isinstance(stage, Product)]
+    return found[0] if len(found) == 1 else None
