@@ -18,7 +18,8 @@ from kernelgen.errors import ToolchainError
 _SYNTAX = re.compile(r"expected |unrecognized token|missing (?:closing quote|terminating)|stray ")
 _UNKNOWN = re.compile(
     r"identifier \"(\w+)\" is undefined|.* has no member \"(\w+)\""
-    r"|['\u2018](?:.*::)?(\w+)['\u2019] (?:was not declared|does not name a type|is not a member of)"
+    r"|['\u2018](?:.*::)?(\w+)['\u2019] "
+    r"(?:was not declared|does not name a type|is not a member of)"
 )
 _QUOTED = re.compile(r"[\"'\u2018]([^\"'\u2019]+)[\"'\u2019]")
 _CONDITION = re.compile(r"^[ \t]*#[ \t]*(?:el)?if.*", re.MULTILINE)
