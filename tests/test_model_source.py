@@ -340,10 +340,26 @@ def test_another_argument_of_any_kind_is_refused(
             model_new(*wrong)
 
 
-@pytest.mark.parametrize("given", ["lambda x: x", "object()", "[torch.relu]", "{'a', 'b'}"])
+def test_a_device_is_no_matter_of_the_file(tmp_path: Path, compiled_folder: Path) -> None:
+    path = tmp_path / "problem.py"
+    model = MODEL.replace("(self):", "(self, first, device='cpu'):")
+    path.write_text(modelled(model, "[torch.device('cpu')]"))
+    planned = Planned(read_kernelbench_problem(path), "cpp", compiled_folder)
+    planned.check()
+    planned.space["ModelNew"]("cuda:0", "cuda")
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        *("lambda x: x", "object()", "[torch.relu]", "{'a', 'b'}", "[Local]"),
+        "(lambda: (f := type('f', (), {'__qualname__': 'a.<locals>.f'})))()",
+    ],
+)
 def test_an_argument_that_no_text_tells_keeps_all_in_torch(given: str, tmp_path: Path) -> None:
     path = tmp_path / "problem.py"
-    path.write_text(modelled(MODEL.replace("(self):", "(self, config):"), f"[{given}]"))
+    model = "class Local:\n    pass\n" + MODEL.replace("(self):", "(self, config):")
+    path.write_text(modelled(model, f"[{given}]"))
     text = render(read_kernelbench_problem(path), "cpp")
     assert f"{STAYS}Model is made with a" in text
 

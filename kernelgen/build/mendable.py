@@ -50,7 +50,7 @@ def _is_of(error: Diagnostic, texts: Mapping[str, str], include: Path) -> bool:
     all_words, slim_words = (_words_of(headers, include) for headers in (_ALL, ALWAYS))
     if unknown:
         name = unknown[unknown.lastindex or 0]
-        # What is qualified, or called, may be a function's name; a variable's is no header's.
+        # A name that is qualified or called may be a header's function; a variable's is not.
         if name in all_words and re.search(_AS_FUNCTION.format(name), text):
             return False
     lines = [*text.split("\n")[max(0, error.line - 2) : error.line], *_CONDITION.findall(text)]

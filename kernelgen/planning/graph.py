@@ -251,6 +251,12 @@ def is_plain(value: object) -> bool:
     )
 
 
+# Addresses, functions of one name, orders of sets, and names of the module that is traced.
+_DIFFERS = re.compile(
+    r" at 0x|<lambda>|<locals>|[Tt]ensor\(|^(?:frozen)?set\(|^{[^:]*$|\breference\."
+)
+
+
 def likeness(value: Any) -> str:
     """Return the name of a function, class or module, or the repr of another object.
 
@@ -258,7 +264,7 @@ def likeness(value: Any) -> str:
         NotPlannedError: another object may have the same.
     """
     text = str(getattr(value, "__name__", repr(value)))
-    if re.search(r"<lambda>| at 0x|[Tt]ensor\(|^(frozen)?set\(|^{[^:]*$", text):
+    if _DIFFERS.search(f"{text} {getattr(value, '__qualname__', '')}"):
         kind = type(value).__name__
         raise NotPlannedError(f"Model is made with a {kind} that no text tells from another")
     return text

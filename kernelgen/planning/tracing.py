@@ -24,6 +24,7 @@ from kernelgen.planning.model.made import (
     OnCpu,
     attributes_of,
     generators,
+    is_device,
     made_of,
     with_values,
 )
@@ -62,7 +63,12 @@ def trace(source: str, *, eval_mode: bool = False, resize: Resize | None = None)
             graph = _graph(made, Flattened(made, inputs, floats=False), attributes, resize)
     bound = inspect.signature(made.space["Model"]).bind(*made.given)
     bound.apply_defaults()
-    given = {name: one for name, one in bound.arguments.items() if not holds(one, torch.Tensor)}
+    # Another machine may choose another device, and other values of tensors change no graph.
+    given = {
+        name: value
+        for name, value in bound.arguments.items()
+        if not (holds(value, torch.Tensor) or is_device(value, "cpu", "cuda"))
+    }
     return msgspec.structs.replace(
         graph,
         arguments=inputs.names,

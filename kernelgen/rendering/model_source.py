@@ -1,4 +1,4 @@
-"""What a solution keeps of a problem's Python: all but the Model's forward.
+"""Parts of a problem's Python that a solution keeps: all but the Model's forward.
 
 The constructor stays as it is written, so that parameters have the names and the initial values of
 the reference's, with whatever of the module it needs. Where these are not enough, or mean something

@@ -22,7 +22,7 @@ _LIKENESS = 'getattr({0}, "__name__", repr({0}))'
 _OTHER_FLOATS = ("float16", "bfloat16", "float64")
 # Folders of a kind's function and of its kernels, where these are not `stages`.
 _FOLDERS = {"product": ("plan", "product")}
-# What a solution may need beside its stages; each may call those before it.
+# Functions that a solution may need beside its stages; each may call those before it.
 _HELPERS = ("launch", "multiply", "readable", "along", "across", "windows", "expect")
 
 
