@@ -364,6 +364,29 @@ def test_an_argument_that_no_text_tells_keeps_all_in_torch(given: str, tmp_path:
     assert f"{STAYS}Model is made with a" in text
 
 
+@pytest.mark.parametrize(
+    ("module", "number"),
+    [
+        ("time", "time.time()"),
+        ("time", "time.perf_counter_ns() % 1000"),
+        ("os", "os.urandom(4)[0] + 300 * os.urandom(4)[1]"),
+        ("uuid", "uuid.uuid4().int % 999983"),
+        ("datetime", "datetime.datetime.now().microsecond"),
+        ("secrets", "secrets.randbelow(10**6)"),
+    ],
+)
+@pytest.mark.parametrize("inside", [False, True])
+def test_a_number_of_each_call_keeps_all_in_torch(
+    module: str, number: str, tmp_path: Path, *, inside: bool
+) -> None:
+    path = tmp_path / "problem.py"
+    forward = f"        import {module}\n" * inside + f"        x = x * ({number})\n"
+    text = PLAIN.replace("        return torch.relu", f"{forward}        return torch.relu")
+    path.write_text(text if inside else f"import {module}\n{text}")
+    text = render(read_kernelbench_problem(path), "cpp")
+    assert f"{STAYS}forward computes with what differs in each call" in text
+
+
 STATEMENTS = (
     "torch.set_default_dtype(torch.float64)",
     "torch.manual_seed(3)",

@@ -32,6 +32,10 @@ from kernelgen.planning.model.structures import Place, holds
 from kernelgen.planning.sizes import Resize
 
 _LISTS = (torch.nn.Sequential, torch.nn.ModuleList, torch.nn.ParameterList)
+_IMPORTS = re.compile(r"^\s*(?:import|from)\s+(\w+)", re.MULTILINE)
+_PURE = frozenset(
+    ("__future__", "collections", "dataclasses", "functools", "math", "torch", "typing")
+)
 _BY_VALUES = ("DataDependent", "GuardOnDataDependent", "DynamicOutputShape")
 
 
@@ -54,13 +58,23 @@ def trace(source: str, *, eval_mode: bool = False, resize: Resize | None = None)
             made.model.eval()
         attributes = _attributes_as_buffers(made)
         inputs = inputs_of(made)
+
+        def traced(*, floats: bool) -> Graph:
+            return _graph(made, Flattened(made, inputs, floats=floats), attributes, resize)
+
+        floats = True
         try:
-            graph = _graph(made, Flattened(made, inputs, floats=True), attributes, resize)
+            graph = traced(floats=True)
         except NotPlannedError:
             # A float that a graph cannot keep as a number is fixed, as whole numbers are.
             if not holds([*inputs.arguments.values()], float):
                 raise
-            graph = _graph(made, Flattened(made, inputs, floats=False), attributes, resize)
+            floats = False
+            graph = traced(floats=False)
+        # Not for each size, and not where nothing is imported that could differ: it takes as long.
+        may_differ = resize is None and not _PURE.issuperset(_IMPORTS.findall(source))
+        if may_differ and repr(traced(floats=floats)) != repr(graph):
+            raise NotPlannedError("forward computes with what differs in each call, such as time")
     bound = inspect.signature(made.space["Model"]).bind(*made.given)
     bound.apply_defaults()
     # Another machine may choose another device, and other values of tensors change no graph.
