@@ -309,6 +309,101 @@ def test_other_arguments_are_what_get_init_inputs_makes(
     Planned(read_kernelbench_problem(path), "cpp", compiled_folder).check()
 
 
+@pytest.mark.parametrize("base", ["nn.Module", "Base"])
+@pytest.mark.parametrize(
+    ("given", "other"),
+    [
+        ("torch.relu", "torch.tanh"),
+        ("nn.ReLU", "nn.Tanh"),
+        ("torch.float32", "torch.float64"),
+        ("nn.Linear(2, 3)", "nn.Linear(2, 4)"),
+        ("Space(a=1)", "Space(a=2)"),
+        ("halved", "doubled"),
+        ("float('inf')", "2.0"),
+    ],
+)
+def test_another_argument_of_any_kind_is_refused(
+    base: str, given: str, other: str, tmp_path: Path, compiled_folder: Path
+) -> None:
+    path = tmp_path / "problem.py"
+    before = "from types import SimpleNamespace as Space\nclass Base(nn.Module):\n    pass\n"
+    before += "def halved(x):\n    return x / 2\ndef doubled(x):\n    return x * 2\n"
+    model = MODEL.replace("(self):", "(self, config, more=2):").replace("nn.Module", base)
+    path.write_text(modelled(before + model, f"[{given}]"))
+    planned = Planned(read_kernelbench_problem(path), "cpp", compiled_folder)
+    planned.check()
+    own, another = (eval(text, planned.reference) for text in (given, other))
+    model_new = planned.space["ModelNew"]
+    model_new(own, more=2)
+    for wrong in ((another,), (own, 3)):
+        with pytest.raises(ValueError, match=r"the Model's arguments.*: the file is for"):
+            model_new(*wrong)
+
+
+def test_a_device_is_no_matter_of_the_file(tmp_path: Path, compiled_folder: Path) -> None:
+    path = tmp_path / "problem.py"
+    model = MODEL.replace("(self):", "(self, first, device='cpu'):")
+    path.write_text(modelled(model, "[torch.device('cpu')]"))
+    planned = Planned(read_kernelbench_problem(path), "cpp", compiled_folder)
+    planned.check()
+    planned.space["ModelNew"]("cuda:0", "cuda")
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        *("lambda x: x", "object()", "[torch.relu]", "{'a', 'b'}", "[Local]"),
+        "(lambda: (f := type('f', (), {'__qualname__': 'a.<locals>.f'})))()",
+    ],
+)
+def test_an_argument_that_no_text_tells_keeps_all_in_torch(given: str, tmp_path: Path) -> None:
+    path = tmp_path / "problem.py"
+    model = "class Local:\n    pass\n" + MODEL.replace("(self):", "(self, config):")
+    path.write_text(modelled(model, f"[{given}]"))
+    text = render(read_kernelbench_problem(path), "cpp")
+    assert f"{STAYS}Model is made with a" in text
+
+
+@pytest.mark.parametrize(
+    ("module", "number"),
+    [
+        ("time", "time.time()"),
+        ("time", "time.perf_counter_ns() % 1000"),
+        ("os", "os.urandom(4)[0] + 300 * os.urandom(4)[1]"),
+        ("uuid", "uuid.uuid4().int % 999983"),
+        ("datetime", "datetime.datetime.now().microsecond"),
+        ("secrets", "secrets.randbelow(10**6)"),
+    ],
+)
+@pytest.mark.parametrize("inside", [False, True])
+def test_a_number_of_each_call_keeps_all_in_torch(
+    module: str, number: str, tmp_path: Path, *, inside: bool
+) -> None:
+    path = tmp_path / "problem.py"
+    forward = f"        import {module}\n" * inside + f"        x = x * ({number})\n"
+    text = PLAIN.replace("        return torch.relu", f"{forward}        return torch.relu")
+    path.write_text(text if inside else f"import {module}\n{text}")
+    text = render(read_kernelbench_problem(path), "cpp")
+    assert f"{STAYS}forward computes with what differs in each call" in text
+
+
+STATEMENTS = (
+    "torch.set_default_dtype(torch.float64)",
+    "torch.manual_seed(3)",
+    "torch.backends.cudnn.benchmark = True",
+    "torch.set_grad_enabled(False)",
+    "import sys; sys.path.append('.')",
+    "import warnings; warnings.filterwarnings('ignore')",
+)
+
+
+@pytest.mark.parametrize("statement", STATEMENTS)
+def test_a_statement_that_binds_nothing_is_kept(statement: str, tmp_path: Path) -> None:
+    path = tmp_path / "problem.py"
+    path.write_text(sized(f"SIZE = 8\n{statement}"))
+    assert f"\n{statement}\n" in render(read_kernelbench_problem(path), "cpp")
+
+
 WITHOUT_GRAPH = {
     "class": MODEL.replace("+ 1", "+ x[x > 0].sum()"),
     "class that names itself": MODEL.replace("super()", "super(Model, self)").replace(
@@ -372,6 +467,20 @@ def test_a_problem_whose_forward_is_wrong_is_refused(wrong: str, tmp_path: Path)
     path.write_text(PLAIN.replace("torch.relu(x * self.w)", wrong))
     with pytest.raises(ProblemError, match=r"problem.py:12: model: its code raises \w+Error: "):
         render(read_kernelbench_problem(path), "cpp")
+
+
+@pytest.mark.parametrize("error", ["RuntimeError", "TypeError"])
+def test_what_forward_raises_in_eager_too_is_its_own_fault(error: str, tmp_path: Path) -> None:
+    path = tmp_path / "problem.py"
+    line = "        return torch.relu"
+    raises = f"        raise {error}('not for these')\n"
+    path.write_text(PLAIN.replace(line, raises + line))
+    with pytest.raises(ProblemError, match=f"its code raises {error}: not for these"):
+        render(read_kernelbench_problem(path), "cpp")
+    # Of a trace alone, it is a reason to stay in torch.
+    only_traced = raises.replace("raise", "if type(x) is not torch.Tensor: raise", 1)
+    path.write_text(PLAIN.replace(line, only_traced + line))
+    assert STAYS in render(read_kernelbench_problem(path), "cpp")
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,8 @@ from planned_models import Planned, problem_of
 from shipped import TEMPLATES
 
 from kernelgen.cli import program
+from kernelgen.rendering.solution import render
+from kernelgen.solution.file import STAYS
 
 SOLUTIONS = Path(__file__).resolve().parent.parent / "solutions" / "cpu"
 
@@ -130,6 +132,38 @@ def test_one_tensor_for_two_arguments_leaves_both(tmp_path: Path, compiled_folde
     planned = Planned(problem, "cpp", compiled_folder)
     q, k = torch.randn(2, 4, 8)
     assert_same(planned.run(q, k), (q - 2 * k).relu())
+
+
+@pytest.mark.parametrize(
+    ("top", "forward"),
+    [
+        ("P = namedtuple('P', 'left right')", "P(x.relu() * 2, P(x + 1, 3))"),
+        ("class P(NamedTuple):\n    a: object\n    b: int = 2", "[P(x.relu() * 2)]"),
+        ("from collections import OrderedDict", "OrderedDict(z=x.relu() * 2, a=x)"),
+        ("import collections", "(collections.OrderedDict(z=x.relu() * 2), x)"),
+        ("", "(x.relu() * 2).max(1)"),
+    ],
+)
+def test_outputs_are_of_the_same_class(
+    tmp_path: Path, compiled_folder: Path, top: str, forward: str
+) -> None:
+    import torch
+    from torch.utils._pytree import tree_flatten
+
+    top = f"from collections import namedtuple\nfrom typing import NamedTuple\n{top}"
+    planned = Planned(problem_of(tmp_path, forward, top=top, x=X), "cpp", compiled_folder)
+    check(planned)
+    x = torch.randn(4, 8)
+    found, expected = planned.run(x), planned.reference["Model"]()(x)
+    forms = [re.sub("solution|reference", "", str(tree_flatten(r)[1])) for r in (found, expected)]
+    assert forms[0] == forms[1]
+    assert type(found).__name__ == type(expected).__name__
+
+
+def test_a_class_without_a_name_keeps_all_in_torch(tmp_path: Path) -> None:
+    top = "import collections as c\ndef pair(x):\n    return c.namedtuple('P', 'a b')(x, x)"
+    text = render(problem_of(tmp_path, "pair(x.relu() * 2)", top=top, x=X), "cpp")
+    assert f"{STAYS}forward returns a reference.P, which its module has no name for" in text
 
 
 @pytest.mark.parametrize(

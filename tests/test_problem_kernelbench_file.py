@@ -92,6 +92,33 @@ def test_a_model_without_forward_is_refused(tmp_path: Path) -> None:
     assert refusal(tmp_path / "x.py", GOOD.replace("def forward", "def other")).key == "Model"
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("return [torch.rand(batch_size, 3)]", "return [1, 2]", "2 arguments, but Model.forward"),
+        (
+            "return [torch.rand(batch_size, 3)]",
+            "return []",
+            "0 arguments, but Model.forward takes (x)",
+        ),
+        ("return []", "return [1, 2]", "2 arguments, but Model.__init__ takes ()"),
+    ],
+)
+def test_arguments_that_model_does_not_take_are_the_problems_fault(
+    old: str, new: str, words: str, tmp_path: Path
+) -> None:
+    text = GOOD.replace(old, new, 1)
+    assert text != GOOD
+    error = refusal(tmp_path / "x.py", text)
+    assert words in error.message
+    assert error.line is not None
+    # Where other code may take them, nothing is said.
+    for free in ("def forward(self, *x)", "@torch.no_grad()\n    def forward(self, x)"):
+        loose = text.replace("def forward(self, x)", free).replace("(self):", "(self, *a):")
+        (tmp_path / "y.py").write_text(loose)
+        read_kernelbench_problem(tmp_path / "y.py")
+
+
 def test_a_syntax_error_is_told_with_its_line(tmp_path: Path) -> None:
     error = refusal(tmp_path / "x.py", GOOD.replace("return 2 * x", "return 2 *"))
 

@@ -81,13 +81,20 @@ def test_fixed_sizes_and_what_stays_are_told(tmp_path: Path) -> None:
     assert "free but for dimensions all of x" in text
 
 
-def test_a_model_without_a_graph_is_a_mistake_of_the_user(tmp_path: Path) -> None:
+def test_a_model_without_a_graph_says_why_it_stays_in_torch(tmp_path: Path) -> None:
     found = problem(tmp_path, "return x * x.sum().item()")
+    title, line = shown(str(found.path))
+    assert title == "Plan"
+    assert line.startswith("  all stays in torch forward depends on values")
+
+
+def test_a_model_whose_code_fails_is_a_mistake_of_the_user(tmp_path: Path) -> None:
+    found = problem(tmp_path, "return x * missing")
     result = show(str(found.path))
 
     assert result.exit_code == 2
     (line,) = result.stderr.strip().splitlines()
-    assert "problem.py: model: no kernels can be planned: forward depends on values" in line
+    assert "model: its code raises NameError" in line
 
 
 def test_the_document_shows_what_the_command_prints() -> None:

@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch.utils import cpp_extension
 
+from kernelgen.build.mendable import full_headers_may_mend
 from kernelgen.build.recipe import read_recipe
 from kernelgen.build.slim_headers import slim_headers
 from kernelgen.build.torch_build import SLIM_FOLDER, Ready, settle_builds, shorten_builds
@@ -140,6 +141,54 @@ def test_torchs_header_follows_where_the_stand_in_fails_and_has_the_last_word(
     assert caught.value.__context__ is None
     assert tried == [(True, False), (False, True)]
     assert not (tmp_path / SLIM_FOLDER).exists()
+
+
+OWN = """#include <torch/extension.h>
+int f(int n) {
+  HERE
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("line", "said", "may_mend"),
+    [
+        ("int i = 0", 'main.cpp(4): error: expected a ";"', False),
+        ("int i = 0", "main.cpp:3:12: error: expected ',' or ';' before '}' token", False),
+        ("return m;", 'main.cpp(3): error: identifier "m" is undefined', False),
+        (
+            "f(nm);",
+            "main.cpp:3:1: error: \u2018nm\u2019 was not declared in this scope",
+            False,
+        ),
+        ("flaot y;", "main.cpp:3:3: error: 'flaot' does not name a type", False),
+        ("warpSumm(n);", 'main.cpp(3): error: identifier "warpSumm" is undefined', False),
+        ("at::empti();", 'main.cpp(3): error: namespace "at" has no member "empti"', False),
+        # A function, a macro and a name of torch's; what is called may be any header's.
+        ("at::init_num_threads();", 'main.cpp(3): error: "at" has no member "x"', True),
+        ("TORCH_LIBRARY(a, b) { }", "main.cpp:3:1: error: expected ';' before '{' token", True),
+        ("load(n);", 'main.cpp(3): error: identifier "load" is undefined', True),
+        # Of types, of headers and of what is used in headers, other words decide.
+        ("f(f);", 'main.cpp(3): error: argument of type "int" is incompatible', True),
+        ("return n;", 'header.h(3): error: expected a ";"', True),
+        ("return n;", "ld: cannot find -lcudart", True),
+        ("return n;", "nvcc was killed", True),
+    ],
+)
+def test_torchs_headers_do_not_follow_what_they_cannot_mend(
+    build: Callable[..., Path], *, line: str, said: str, may_mend: bool
+) -> None:
+    text = OWN.replace("HERE", line)
+    assert full_headers_may_mend(said, {"main.cpp": text}, INCLUDE) is may_mend
+    tried: list[str] = []
+
+    def ninja(folder: str, _: bool, error_prefix: str) -> None:  # noqa: FBT001
+        tried.append(folder)
+        raise RuntimeError(f"{error_prefix}: [1/2]\n{said.replace('main.cpp', 'main.cu')}")
+
+    with pytest.raises(RuntimeError, match="Error building: "):
+        build(ninja, text, Ready())
+    assert len(tried) == 1 + may_mend
 
 
 def test_what_is_ready_is_taken_and_what_failed_is_told(

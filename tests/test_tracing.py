@@ -262,8 +262,14 @@ def test_what_has_no_graph_is_refused_and_can_be_graded(
 @pytest.mark.parametrize(
     ("inputs", "words"),
     [
-        ({"x, y": "torch.rand(4, 8)"}, "get_inputs returns 1 arguments, but forward takes (x, y)"),
-        ({"*, x": "torch.rand(4, 8)"}, "get_inputs returns 1 arguments, but forward takes (*, x)"),
+        (
+            {"x, y": "*[torch.rand(4, 8)]"},
+            "returns 1 arguments, but forward takes (x, y)",
+        ),
+        (
+            {"*, x": "*[torch.rand(4, 8)]"},
+            "returns 1 arguments, but forward takes (*, x)",
+        ),
     ],
 )
 def test_inputs_that_forward_does_not_take_are_told(

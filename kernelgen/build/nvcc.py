@@ -15,6 +15,7 @@ from pathlib import Path
 import msgspec
 
 from kernelgen.build.capture import Tell, capture
+from kernelgen.build.mendable import full_headers_may_mend
 from kernelgen.build.ptxas import KernelResources, parse_ptxas
 from kernelgen.build.slim_headers import slim_headers
 from kernelgen.build.source import ExtensionSource, GeneratedFile, TorchFlags
@@ -234,6 +235,7 @@ def _compile(
     # What one leaves that is killed goes with the folder.
     temporary = target.with_suffix(".tmp")
     temporary.mkdir()
+    texts, include = {source.name: source.read_text()}, Path(settings.flags.system_includes[0])
     for headers in (slim, []):
         command = Command(
             words=[*words, *headers, str(source), "-o", str(target)],
@@ -244,7 +246,8 @@ def _compile(
         )
         ended = run_contained(command, folder)
         ok = ended.code == 0
-        if ok or not headers or ended.why:
+        ends = ok or ended.why or not headers
+        if ends or not full_headers_may_mend(ended.log, texts, include):
             break
     return Compiled(
         filename=source.name,

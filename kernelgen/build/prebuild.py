@@ -22,6 +22,7 @@ from kernelgen.build import slim_headers as slim_module
 from kernelgen.build import torch_build as torch_build_module
 from kernelgen.build.capture import CaptureError, Tell, capture
 from kernelgen.build.diagnostics import explain_build_error
+from kernelgen.build.mendable import full_headers_may_mend
 from kernelgen.build.recipe import Recipe
 from kernelgen.build.slim_headers import slim_headers
 from kernelgen.build.source import MOST_EXTENSIONS, CaptureRequest
@@ -51,14 +52,12 @@ _MAY_DIFFER = (
     "internal compiler error", "out of memory", "annot allocate memory", "memory exhausted",
 )  # fmt: skip
 _FAILS_TO_COMPILE = 3
-_SLIM_PLAN = "slim.ninja"
+_PLAN, _SLIM_PLAN = "build.ninja", "slim.ninja"
 # Behind the symbols of nvcc's, one a kernel that the sources hold, comes the library: it may hold
 # kernels of others, too, which were linked into it.
 _STEPS = f"""
 cp -R "$1"/. . || exit 1
-if [ ! -f {_SLIM_PLAN} ] || ! ninja -f {_SLIM_PLAN} >/dev/null 2>&1; then
-  ninja -v >&2 || exit {_FAILS_TO_COMPILE}
-fi
+ninja -v -f "$3" >&2 || exit {_FAILS_TO_COMPILE}
 grep -aohE '__device_stub_[A-Za-z0-9_]+' ./*.cuda.o 2>/dev/null | cut -c1-1000 | sort -u
 printf '\\0'
 exec cat "$2"
@@ -229,28 +228,33 @@ def _compile(
         The module, that is the symbols, a zero and the library, empty if it does not compile here;
         and what the compilers said of what compiles nowhere.
     """
-    given, inside = room / "given", room / "inside"
+    given, inside, include = room / "given", room / "inside", _torch_folder() / "include"
     inside.mkdir(parents=True)
-    write_files(given, _files(recipe))
+    texts, deadline = _files(recipe), time.monotonic() + timeout_s
+    write_files(given, texts)
     scratch = str(inside.resolve())
-    command = Command(
-        words=["/bin/sh", "-c", _STEPS, "sh", str(given.resolve()), recipe.library],
-        plan=_plan(inside, given),
-        environment={**child_environment(room_environment(scratch)), "TMPDIR": scratch},
-        timeout_s=timeout_s,
-        stop=stop,
-        output_limit_bytes=_LIBRARIES_BYTES,
-    )
-    ended = run_contained(command, scratch)
+    for plan in (name for name in (_SLIM_PLAN, _PLAN) if name in texts):
+        command = Command(
+            words=["/bin/sh", "-c", _STEPS, "sh", str(given.resolve()), recipe.library, plan],
+            plan=_plan(inside, given),
+            environment={**child_environment(room_environment(scratch)), "TMPDIR": scratch},
+            timeout_s=deadline - time.monotonic(),
+            stop=stop,
+            output_limit_bytes=_LIBRARIES_BYTES,
+        )
+        ended = run_contained(command, scratch)
+        fails = ended.code == _FAILS_TO_COMPILE
+        if not (fails and full_headers_may_mend(ended.log, recipe.files, include)):
+            break
     everywhere = not any(words in ended.log for words in _MAY_DIFFER)
-    failed = ended.code == _FAILS_TO_COMPILE and everywhere
+    failed = fails and everywhere
     module = ended.output if ended.code == 0 else b""
     return module, ended.log[:_FAILURE_CHARACTERS] if failed else ""
 
 
 def _files(recipe: Recipe) -> dict[str, str]:
     """Return what a room begins with: torch's files, and the same with slim headers if those do."""
-    texts = {**recipe.files, "build.ninja": recipe.ninja}
+    texts = {**recipe.files, _PLAN: recipe.ninja}
     headers = slim_headers(*recipe.texts(), _torch_folder() / "include")
     if headers:
         texts[_SLIM_PLAN] = with_headers(recipe.ninja, Path(SLIM_FOLDER))

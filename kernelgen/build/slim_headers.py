@@ -12,7 +12,7 @@ from pathlib import Path
 
 _WHOLE = ("torch/extension.h", "torch/torch.h", "torch/all.h", "torch/types.h", "ATen/ATen.h")
 _INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*[<"]([\w./]+)[>"]', re.MULTILINE)
-_IDENTIFIER = re.compile(r"[A-Za-z_]\w*")
+IDENTIFIER = re.compile(r"[A-Za-z_]\w*")
 # What a stand-in has not, or has in another sense: torch's own factories know of requires_grad, and
 # torch::tensor takes another dtype than at::tensor.
 _BEYOND = re.compile(
@@ -43,7 +43,7 @@ _INSTEAD = """\
 #include <ATen/core/Tensor.h>
 #include <c10/core/DeviceGuard.h>
 """
-_ALWAYS = """\
+ALWAYS = """\
 #pragma once
 #define AT_PER_OPERATOR_HEADERS
 #include <algorithm>
@@ -116,14 +116,14 @@ def slim_headers(host_text: str, cuda_text: str, include: Path) -> dict[str, str
     files = dict.fromkeys(_WHOLE, f"#pragma once\n#include <{_CORE}>\n")
     files |= dict.fromkeys(_spared(both, included, include), _INSTEAD)
     host, cuda = _contents(host_text, include), _contents(cuda_text, include)
-    files[_CORE] = f"{_ALWAYS}#ifdef __CUDACC__\n{cuda}#else\n{host}#endif\n{_NAMES}"
+    files[_CORE] = f"{ALWAYS}#ifdef __CUDACC__\n{cuda}#else\n{host}#endif\n{_NAMES}"
     return files
 
 
 def _spared(text: str, included: AbstractSet[str], include: Path) -> list[str]:
     if any(header.startswith(_USE_THEM) for header in included):
         return []
-    words = set(_IDENTIFIER.findall(text))
+    words = set(IDENTIFIER.findall(text))
     if any(_ITS_LISTS in _header(word, include).read_text() for word in _operators(words, include)):
         words.add(_ITS_LISTS)
     return [
@@ -134,7 +134,7 @@ def _spared(text: str, included: AbstractSet[str], include: Path) -> list[str]:
 
 
 def _contents(text: str, include: Path) -> str:
-    words = set(_IDENTIFIER.findall(text))
+    words = set(IDENTIFIER.findall(text))
     named = [header for header, needs in _BY_WORD.items() if words.intersection(needs)]
     named += [f"ATen/ops/{word}.h" for word in sorted(_operators(words, include))]
     if _PYTHON.search(text):

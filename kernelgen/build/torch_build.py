@@ -15,6 +15,7 @@ from types import ModuleType
 
 import msgspec
 
+from kernelgen.build.mendable import full_headers_may_mend
 from kernelgen.build.recipe import join_sources, read_recipe
 from kernelgen.build.slim_headers import slim_headers
 from kernelgen.build.source import MOST_EXTENSIONS, TOO_MANY
@@ -71,9 +72,10 @@ def shorten_builds(cpp_extension: ModuleType, ready: Ready) -> None:
         if next(numbers) > MOST_EXTENSIONS:
             raise RuntimeError(f"{error_prefix}: {TOO_MANY}")
         folder = Path(build_directory)
-        if _taken(folder, ready, error_prefix) or _built_slim(folder, include, ninja):
+        if _taken(folder, ready, error_prefix):
             return
-        ninja(build_directory, verbose, error_prefix)
+        if not _built_slim(folder, include, ninja, error_prefix):
+            ninja(build_directory, verbose, error_prefix)
 
     cpp_extension._run_ninja_build = build  # type: ignore[attr-defined] # noqa: SLF001
 
@@ -96,19 +98,21 @@ def _taken(folder: Path, ready: Ready, error_prefix: str) -> bool:
     return True
 
 
-def _built_slim(folder: Path, include: Path, ninja: Ninja) -> bool:
+def _built_slim(folder: Path, include: Path, ninja: Ninja, error_prefix: str) -> bool:
     plan = folder / "build.ninja"
     torchs = plan.read_text()
     texts = join_sources(torchs, lambda path: (folder / path).read_text(errors="replace"))
     headers = slim_headers(*texts, include)
     if not headers:
         return False
-    place = folder.absolute() / SLIM_FOLDER
+    recipe, place = read_recipe(folder), folder.absolute() / SLIM_FOLDER
     write_files(place, headers)
     plan.write_text(with_headers(torchs, place))
     try:
-        ninja(str(folder), False, "")  # noqa: FBT003 - torch's own signature
-    except RuntimeError:
+        ninja(str(folder), False, error_prefix)  # noqa: FBT003 - torch's own signature
+    except RuntimeError as error:
+        if not full_headers_may_mend(str(error), recipe.files if recipe else {}, include):
+            raise
         # Whatever it was: what is said with torch's own headers counts, and is told.
         plan.write_text(torchs)
         shutil.rmtree(place)

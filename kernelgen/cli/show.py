@@ -56,16 +56,22 @@ def command(problem: str, *, limit: bool, plan: bool) -> None:
 
 
 def _plan(problem: Problem) -> None:
-    """Print the plan of a problem's main case.
+    """Print the plan of a problem's main case, or why all of it stays in torch.
 
     Raises:
-        ProblemError: there is none.
+        ProblemError: the problem's code fails.
     """
+    from kernelgen.planning.capture import NoGraphError
     from kernelgen.report.plan import plan_lines
     from kernelgen.report.planned import plan_of
 
     calibration, of = _rates()
-    plan = plan_of(problem, "cuda", calibration)
+    try:
+        plan = plan_of(problem, "cuda", calibration)
+    except NoGraphError as error:
+        _heading("\nPlan")
+        click.echo(f"  {'all stays in torch':<18} {printable(error.why)}")
+        return
     _heading(f"\nPlan, {of}")
     for line in plan_lines(plan):
         click.echo(printable(line))

@@ -8,6 +8,7 @@ import ast
 import atexit
 import contextlib
 import functools
+import re
 import subprocess
 import tempfile
 import threading
@@ -181,12 +182,14 @@ def _checked(traced: Traced) -> Graph:
         known.add(node.name)
     _check_names(*(name.removeprefix("*") for name in graph.arguments))
     _check_names(*graph.kinds, *graph.kinds.values())
-    _check_text(*graph.fixed, *graph.fixed.values(), graph.returns % graph.outputs)
+    _check_text(*graph.fixed, *graph.fixed.values())
+    # A class of the problem's may be called with what forward returns.
+    _check_text(re.sub(r"[\w.]+(?=\()", "", graph.returns % graph.outputs))
     if not {*graph.outputs, *graph.updates.values()} <= known:
         raise ValueError("it returns what is not there")
     if not isinstance(made_with, dict) or not all(map(is_plain, made_with.values())):
         raise ValueError("the constructor's arguments are no plain values")
-    _check_names(*made_with)
+    _check_names(*made_with, *graph.made_like)
     return msgspec.structs.replace(graph, made_with=made_with)
 
 

@@ -1,4 +1,4 @@
-"""What torch.export gives, as a graph of records.
+"""A program of torch.export's as a graph of records.
 
 It needs torch, so `tracing.py` and its process import it alone.
 """

@@ -4,6 +4,7 @@ It is what torch.export gives before any decomposition, in records that need no 
 """
 
 import math
+import re
 from collections.abc import Callable
 from typing import Any, Literal, cast
 
@@ -193,6 +194,8 @@ class Graph(msgspec.Struct, frozen=True, kw_only=True):
         updates: path of a buffer -> name of the value that forward leaves in it.
         fixed: Python for what forward gets that is no tensor and no float, and for sizes of
             structures -> the value that is in the graph, as Python: `len(state)` -> `2`.
+        made_like: the constructor's parameters -> the likeness of what else Model was made with,
+            tensors aside.
         bound: (input, dimension) of sizes that forward takes no others of, as far as is known.
         made_with: the constructor's parameters -> the plain values (`is_plain`) that Model was made
             with.
@@ -210,6 +213,7 @@ class Graph(msgspec.Struct, frozen=True, kw_only=True):
     fixed: dict[str, str] = {}
     bound: frozenset[tuple[str, int]] = frozenset()
     made_with: dict[str, Any] = {}
+    made_like: dict[str, str] = {}
     indexed: frozenset[str] = frozenset()
 
     @property
@@ -237,6 +241,25 @@ def is_plain(value: object) -> bool:
         or (type(value) is float and math.isfinite(value))
         or (type(value) in {bool, int, str})
     )
+
+
+# Addresses, functions of one name, orders of sets, and names of the module that is traced.
+_DIFFERS = re.compile(
+    r" at 0x|<lambda>|<locals>|[Tt]ensor\(|^(?:frozen)?set\(|^{[^:]*$|\breference\."
+)
+
+
+def likeness(value: Any) -> str:
+    """Return the name of a function, class or module, or the repr of another object.
+
+    Raises:
+        NotPlannedError: another object may have the same.
+    """
+    text = str(getattr(value, "__name__", repr(value)))
+    if _DIFFERS.search(f"{text} {getattr(value, '__qualname__', '')}"):
+        kind = type(value).__name__
+        raise NotPlannedError(f"Model is made with a {kind} that no text tells from another")
+    return text
 
 
 def written(value: object, known: Callable[[object], str | None] = lambda _: None) -> str:

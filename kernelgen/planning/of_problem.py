@@ -52,7 +52,8 @@ def plan_of_problem(
         if difference := _difference(skeleton, _skeleton(plan_of_simple(other))):
             message = f"its plan is not the main case's, which a file is rendered for: {difference}"
             raise ProblemError(problem.path, None, f"cases.{case.name}", message)
-        free |= {n for n, v in graph.made_with.items() if other.made_with.get(n) != v}
+        own, its = ({**one.made_with, **one.made_like} for one in (graph, other))
+        free |= {name for name, value in own.items() if its.get(name) != value}
         sizes = dimensions_of(other)
         plan = msgspec.structs.replace(
             plan, sources=tuple(_with_alike(source, sizes) for source in plan.sources)

@@ -16,7 +16,7 @@ from torch._C import DispatchKey
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from kernelgen.planning.exported import Reader, ViewChangedError, by_values, number_of
-from kernelgen.planning.graph import Graph, NotPlannedError, is_plain
+from kernelgen.planning.graph import Graph, NotPlannedError, is_plain, likeness
 from kernelgen.planning.model.flattened import Flattened, inputs_of
 from kernelgen.planning.model.made import (
     SOURCE_NAME,
@@ -24,6 +24,7 @@ from kernelgen.planning.model.made import (
     OnCpu,
     attributes_of,
     generators,
+    is_device,
     made_of,
     with_values,
 )
@@ -31,6 +32,10 @@ from kernelgen.planning.model.structures import Place, holds
 from kernelgen.planning.sizes import Resize
 
 _LISTS = (torch.nn.Sequential, torch.nn.ModuleList, torch.nn.ParameterList)
+_IMPORTS = re.compile(r"^\s*(?:import|from)\s+(\w+)", re.MULTILINE)
+_PURE = frozenset(
+    ("__future__", "collections", "dataclasses", "functools", "math", "torch", "typing")
+)
 _BY_VALUES = ("DataDependent", "GuardOnDataDependent", "DynamicOutputShape")
 
 
@@ -53,19 +58,37 @@ def trace(source: str, *, eval_mode: bool = False, resize: Resize | None = None)
             made.model.eval()
         attributes = _attributes_as_buffers(made)
         inputs = inputs_of(made)
+
+        def traced(*, floats: bool) -> Graph:
+            return _graph(made, Flattened(made, inputs, floats=floats), attributes, resize)
+
+        floats = True
         try:
-            graph = _graph(made, Flattened(made, inputs, floats=True), attributes, resize)
+            graph = traced(floats=True)
         except NotPlannedError:
             # A float that a graph cannot keep as a number is fixed, as whole numbers are.
             if not holds([*inputs.arguments.values()], float):
                 raise
-            graph = _graph(made, Flattened(made, inputs, floats=False), attributes, resize)
-    bound = inspect.signature(made.space["Model"]).bind(*made.given).arguments
+            floats = False
+            graph = traced(floats=False)
+        # Not for each size, and not where nothing is imported that could differ: it takes as long.
+        may_differ = resize is None and not _PURE.issuperset(_IMPORTS.findall(source))
+        if may_differ and repr(traced(floats=floats)) != repr(graph):
+            raise NotPlannedError("forward computes with what differs in each call, such as time")
+    bound = inspect.signature(made.space["Model"]).bind(*made.given)
+    bound.apply_defaults()
+    # Another machine may choose another device, and other values of tensors change no graph.
+    given = {
+        name: value
+        for name, value in bound.arguments.items()
+        if not (holds(value, torch.Tensor) or is_device(value, "cpu", "cuda"))
+    }
     return msgspec.structs.replace(
         graph,
         arguments=inputs.names,
         kinds=inputs.kinds,
-        made_with={name: value for name, value in bound.items() if is_plain(value)},
+        made_with={name: value for name, value in given.items() if is_plain(value)},
+        made_like={n: likeness(value) for n, value in given.items() if not is_plain(value)},
         indexed=_indexed(made.model),
     )
 
@@ -85,7 +108,7 @@ def _graph(
     except NotPlannedError:
         raise
     except Exception as error:
-        if _is_the_problems(error):
+        if _is_the_problems(error, made):
             raise
         raise _not_exported(error) from error
     if generators() != state:
@@ -172,12 +195,27 @@ def _attributes_as_buffers(made: Made) -> frozenset[str]:
     return frozenset(paths)
 
 
-def _is_the_problems(error: BaseException) -> bool:
+def _is_the_problems(error: Exception, made: Made) -> bool:
     """Whether forward would raise an error on any tensors: a line of its own does, or a name."""
-    frames = [frame.f_code.co_filename for frame, _ in traceback.walk_tb(error.__traceback__)]
-    # torch raises the former two in place of what it cannot do.
-    own = frames[-1] == SOURCE_NAME and not isinstance(error, RuntimeError | TypeError)
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    own = frames[-1].f_code.co_filename == SOURCE_NAME
+    if own and isinstance(error, RuntimeError | TypeError):
+        # torch raises these in place of what it cannot do, and a Model that sees no plain tensor.
+        return _eager_error(made) == (type(error), str(error))
     return own or isinstance(error, AttributeError)
+
+
+def _eager_error(made: Made) -> tuple[type, str] | None:
+    """Return what a new Model raises on its own inputs, with values."""
+
+    def call() -> None:
+        made.space["Model"](*made.space["get_init_inputs"]())(*made.space["get_inputs"]())
+
+    try:
+        with_values(call)
+    except Exception as error:  # noqa: BLE001 - the problem's code may raise anything
+        return type(error), str(error)
+    return None
 
 
 def _not_exported(error: Exception) -> NotPlannedError:

@@ -4,7 +4,12 @@ import ast
 from pathlib import Path
 
 from kernelgen.errors import ProblemError
-from kernelgen.problem.python_signature import find_class, find_function, signature_of
+from kernelgen.problem.python_signature import (
+    find_class,
+    find_function,
+    returned_count,
+    signature_of,
+)
 from kernelgen.problem.python_text import NotPythonError, bound_names, parse_python, undefined_names
 from kernelgen.problem.yaml_tree import YamlValue
 
@@ -78,7 +83,8 @@ def require_interface(path: Path, text: str, tree: ast.Module) -> None:
     """Refuse a module without Model, get_inputs or get_init_inputs.
 
     Raises:
-        ProblemError: one of them is missing or cannot be called without arguments.
+        ProblemError: one of them is missing or cannot be called without arguments, or Model
+            cannot be called with what they return.
     """
     bound = bound_names(text)
     for name, written in _INTERFACE:
@@ -96,6 +102,16 @@ def require_interface(path: Path, text: str, tree: ast.Module) -> None:
         if is_plain:
             message = "expected Model to define `forward`, found none; add it"
             raise ProblemError(path, model.lineno, "Model", message)
+    for method, maker in (("__init__", "get_init_inputs"), ("forward", "get_inputs")):
+        takes = find_function(model.body if model else [], method)
+        gives = find_function(tree.body, maker)
+        count = returned_count(gives)
+        if takes is None or takes.decorator_list or gives is None or count is None:
+            continue
+        signature = signature_of(takes, method=True)
+        if not (gives.decorator_list or signature.accepts(count)):
+            message = f"returns {count} arguments, but Model.{method} takes {signature.text}"
+            raise ProblemError(path, gives.lineno, maker, f"{message}; let them agree")
 
 
 _INTERFACE = (

@@ -68,3 +68,18 @@ def find_class(body: list[ast.stmt], name: str) -> ast.ClassDef | None:
     """Return the last definition of a class directly in a body, which is the one that counts."""
     found = [node for node in body if isinstance(node, ast.ClassDef) and node.name == name]
     return found[-1] if found else None
+
+
+def returned_count(function: Function | None) -> int | None:
+    """Return the length of the list that a function returns, None if that is not evident."""
+    if function is None:
+        return None
+    counts = {_count(node.value) for node in ast.walk(function) if isinstance(node, ast.Return)}
+    return counts.pop() if len(counts) == 1 else None
+
+
+def _count(value: ast.expr | None) -> int | None:
+    if not isinstance(value, ast.List | ast.Tuple):
+        return None
+    starred = any(isinstance(element, ast.Starred) for element in value.elts)
+    return None if starred else len(value.elts)

@@ -1,4 +1,4 @@
-"""What a solution keeps of a problem's Python: all but the Model's forward.
+"""Parts of a problem's Python that a solution keeps: all but the Model's forward.
 
 The constructor stays as it is written, so that parameters have the names and the initial values of
 the reference's, with whatever of the module it needs. Where these are not enough, or mean something
@@ -57,11 +57,13 @@ class ModelSource(msgspec.Struct, frozen=True, kw_only=True):
     functional: bool = False
 
 
-def model_source(problem: Problem, case: Case, device: Device) -> ModelSource:
-    """Return what a solution keeps of a problem's Python."""
+def model_source(
+    problem: Problem, case: Case, device: Device, returned: str = "None"
+) -> ModelSource:
+    """Return what a solution keeps of a problem's Python; `returned` is Python, as of forward."""
     text = whole_module(problem, case, device)
     module = _OWN_SUPER.sub("super()", text)
-    return _parts(text) or ModelSource(module=module, constructor=_INHERITED)
+    return _parts(text, returned) or ModelSource(module=module, constructor=_INHERITED)
 
 
 def whole_module(problem: Problem, case: Case, device: Device) -> str:
@@ -78,7 +80,7 @@ def forward_line(inputs: Mapping[str, str], returns: str) -> str:
     return f"    def forward(\n        self, {given}\n    ) -> {returns}:"
 
 
-def _parts(text: str) -> ModelSource | None:
+def _parts(text: str, returned: str) -> ModelSource | None:
     """Return parts of a module; None if they are not enough, or would mean something else."""
     body = ast.parse(text).body
     model = find_class(body, "Model")
@@ -90,7 +92,7 @@ def _parts(text: str) -> ModelSource | None:
     if len(own) < len(_INPUTS) or not bound.isdisjoint(("Model", *_INPUTS)):
         return None
     kept = _kept(model)
-    needed = _needed([*kept, *own.values()], others)
+    needed = _needed([*kept, *own.values(), *ast.parse(returned).body], others)
     constructor = "\n\n".join(_source(text, node, "    ") for node in kept)
     has_own = any(_is_constructor(node) for node in kept)
     parts = [constructor] if has_own else [constructor, _NO_CONSTRUCTOR]
@@ -129,9 +131,10 @@ def _only_binds(body: list[ast.stmt]) -> bool:
                 owners = [n.value if isinstance(n, ast.Attribute) else n for n in called]
                 if not {n.id for n in owners if isinstance(n, ast.Name)} <= imported | GIVEN:
                     return False
-            case ast.Assign() | ast.Expr():
+            case ast.Expr():
+                # Any other may set what Model depends on, such as torch's default dtype.
                 uses = {u.name for found in name_uses(ast.Module([node], [])) for u in found}
-                if not uses <= imported | {"print"}:
+                if not uses <= {"print"}:
                     return False
             case _ if not isinstance(node, _BINDS) and not is_main_block(node):
                 return False

@@ -27,11 +27,15 @@ from kernelgen.rendering.schedule_table import (
 from kernelgen.solution.file import NO_KERNEL, STAYS
 
 _MAIN = Case(name=MAIN_CASE)
+_LIKENESS = 'getattr({0}, "__name__", repr({0}))'
 _OTHER_FLOATS = ("float16", "bfloat16", "float64")
 # Folders of a kind's kernels, where these are not `stages`.
 _FOLDERS = {"product": "product"}
-# What a solution may need beside its stages; each may call those before it.
-_HELPERS = (*("launch", "factors", "multiply", "readable", "along", "across", "windows", "expect"),)
+# Functions that a solution may need beside its stages; each may call those before it.
+_HELPERS = (
+    *("launch", "factors", "multiply", "readable"),
+    *("along", "across", "windows", "expect"),
+)
 
 
 def render_planned(
@@ -57,24 +61,25 @@ def render_planned(
     schedule = _schedule(plan, problem, backend, named, settings)
     text = plan_text(plan, backend, named, schedule)
     has_products = "product" in text.kinds and backend == "cuda"
-    source = model_source(problem, case, device)
-    pinned = {n: value for n, value in found.graph.made_with.items() if n not in found.free}
-    if not source.module:
-        pinned = {n: value for n, value in pinned.items() if n in source.unchanged}
+    source = model_source(problem, case, device, plan.returns % ((0,) * len(plan.outputs)))
+    made = (found.graph.made_with, found.graph.made_like)
+    kept = {n for one in made for n in one if source.module or n in source.unchanged} - found.free
+    pinned, like = ({n: value for n, value in one.items() if n in kept} for one in made)
+    made_with = {n: repr(value) for n, value in pinned.items()} | like
     names = {
         "summary": in_docstring(problem.summary.rstrip(".")),
         "backend": backend,
         "identifier": problem.identifier,
         "idea": _idea(text),
-        "written_for": in_docstring(_written_for(plan, pinned)),
+        "written_for": in_docstring(_written_for(plan, made_with)),
         "kernels": text.kernels,
         "hopper": has_products and named == "sm_90a",
         "body": text.body,
         "forward": _forward(plan, text.arguments),
-        "preamble": "import inspect" if source.module and pinned else source.preamble,
+        "preamble": "import inspect" if source.module and kept else source.preamble,
         "functional": source.functional,
         "constructor": source.constructor,
-        "pinned": _expectation(pinned, inherited=bool(source.module)),
+        "pinned": _expectation(pinned, like, inherited=bool(source.module)),
     }
 
     def part(name: str) -> str:
@@ -158,28 +163,40 @@ def _without_clashes(parts: list[str], module: str) -> list[str]:
     return parts
 
 
-def _expectation(pinned: Mapping[str, PlainValue], *, inherited: bool) -> list[str]:
-    """Return the lines that refuse another Model than the one that the file is written for."""
-    if not pinned:
+def _expectation(
+    pinned: Mapping[str, PlainValue], like: Mapping[str, str], *, inherited: bool
+) -> list[str]:
+    """Return the lines that refuse another Model than the one that the file is written for.
+
+    Arguments are plain values, or like what has this name or repr.
+    """
+    if not pinned and not like:
         return []
-    found, expected = f"[{', '.join(pinned)}]", repr(list(pinned.values()))
     if inherited:
-        given = "given = inspect.signature(Model).bind(*args, **kwargs).arguments"
-        return [
-            given,
-            f"for name, value in {pinned}.items():",
-            '    _expect(f"the Model\'s arguments, {name}", given.get(name), value)',
+        lines = [
+            "given = inspect.signature(Model).bind(*args, **kwargs)",
+            "given.apply_defaults()",
         ]
+        for values, found in ((pinned, "one"), (like, _LIKENESS.format("one"))):
+            if values:
+                lines += [
+                    f"for name, value in {values}.items():",
+                    "    one = given.arguments[name]",
+                    f'    _expect(f"the Model\'s arguments, {{name}}", {found}, value)',
+                ]
+        return lines
+    found = f"[{', '.join([*pinned, *map(_LIKENESS.format, like)])}]"
+    expected = repr([*pinned.values(), *like.values()])
     if len(found) + len(expected) < COLUMNS - 40:
         return [f'_expect("the Model\'s arguments", {found}, {expected})']
     return ["_expect(", '    "the Model\'s arguments",', f"    {found},", f"    {expected},", ")"]
 
 
-def _written_for(plan: Plan, pinned: Mapping[str, PlainValue]) -> str:
+def _written_for(plan: Plan, pinned: Mapping[str, str]) -> str:
     shapes = " and ".join(f"{source.name} of shape {source.type.shape}" for source in plan.inputs)
     words = f"Written for {shapes}" if shapes else "Written for its constants"
     if pinned:
-        words += f", and a Model made with {', '.join(f'{n}={v!r}' for n, v in pinned.items())}"
+        words += f", and a Model made with {', '.join(f'{n}={v}' for n, v in pinned.items())}"
     if not shapes:
         return f"{words}."
     fixed = plan.fixed_sizes()
@@ -209,6 +226,8 @@ def _returned(text: str) -> str:
     if text == "%s":
         return "torch.Tensor"
     kind = {"(": "tuple", "[": "list", "{": "dict"}.get(text[0], "object")
+    if named := re.match(r"([\w.]+)\(", text):
+        return named[1]
     if re.sub(r"'[^']*': |%s|[, )\]}]", "", text[1:]) or kind == "object":
         return kind
     parts = {"tuple": "torch.Tensor, ...", "list": "torch.Tensor", "dict": "str, torch.Tensor"}

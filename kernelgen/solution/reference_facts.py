@@ -10,6 +10,7 @@ from kernelgen.problem.python_signature import (
     Signature,
     find_class,
     find_function,
+    returned_count,
     signature_of,
 )
 from kernelgen.problem.python_text import parse_python, undefined_names
@@ -43,8 +44,8 @@ def reference_facts(problem: Problem) -> ReferenceFacts:
     functions = {name: find_function(tree.body, name) for name in ("get_inputs", "get_init_inputs")}
     return ReferenceFacts(
         calls={
-            "__init__": (_method(body, "__init__"), _returned_count(functions["get_init_inputs"])),
-            "forward": (_method(body, "forward"), _returned_count(functions["get_inputs"])),
+            "__init__": (_method(body, "__init__"), returned_count(functions["get_init_inputs"])),
+            "forward": (_method(body, "forward"), returned_count(functions["get_inputs"])),
         },
         constants=_constants(problem, main),
         functions={name: comparable(f) for name, f in functions.items() if f is not None},
@@ -83,20 +84,6 @@ def comparable(function: Function) -> str:
 def _method(body: list[ast.stmt], name: str) -> Signature:
     function = find_function(body, name)
     return signature_of(function, method=True) if function is not None else Signature()
-
-
-def _returned_count(function: Function | None) -> int | None:
-    if function is None:
-        return None
-    counts = {_count(node.value) for node in ast.walk(function) if isinstance(node, ast.Return)}
-    return counts.pop() if len(counts) == 1 else None
-
-
-def _count(value: ast.expr | None) -> int | None:
-    if not isinstance(value, ast.List | ast.Tuple):
-        return None
-    starred = any(isinstance(element, ast.Starred) for element in value.elts)
-    return None if starred else len(value.elts)
 
 
 def _constants(problem: Problem, main: Case) -> dict[str, tuple[str, ...]]:

@@ -2,13 +2,14 @@
 # problem: leaky_relu
 # source: leaky_relu.yaml (sha256 0a4ee2db4b95fe4c)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 5978b94969e6dfb5)
+# templates: plan/head.py.jinja (sha256 a9911146032b4b73)
 # render again: kernelgen render leaky_relu --backend cpp
 """LeakyReLU, element by element.
 
 leaky_relu(x, 0.01), element by element.
 
-Written for x of shape (8, 393216); other shapes are taken as well.
+Written for x of shape (8, 393216), and a Model made with negative_slope=0.01; other shapes are
+taken as well.
 
 Forward only: no gradient is recorded.
 """
@@ -85,6 +86,12 @@ def _readable(name: str, tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tens
     return tensor.contiguous()
 
 
+def _expect(name: str, found: object, expected: object) -> None:
+    """Refuse what the file is not written for."""
+    if found != expected:
+        raise ValueError(f"{name}: the file is for {expected}, got {found}; render it again")
+
+
 def _leaky_relu(x: torch.Tensor) -> torch.Tensor:
     """Return leaky_relu(x, 0.01)."""
     x = _readable("x", x, torch.float32)
@@ -102,6 +109,7 @@ class ModelNew(nn.Module):
     def __init__(self, negative_slope: float = 0.01) -> None:
         super().__init__()
         self.negative_slope = negative_slope
+        _expect("the Model's arguments", [negative_slope], [0.01])
         _library()  # compiled here rather than in the first call
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:

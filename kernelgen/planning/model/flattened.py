@@ -1,7 +1,9 @@
 """A Model's forward as a trace calls it: on tensors in a row, for tensors in a row."""
 
 import inspect
+from collections import OrderedDict
 from itertools import chain
+from types import ModuleType
 from typing import Any, NamedTuple
 
 import torch
@@ -155,14 +157,36 @@ class Flattened(Flat):
     def _noted(self, result: Any) -> tuple[torch.Tensor, ...]:
         outputs: list[torch.Tensor] = []
 
-        def mark(value: object) -> str | None:
-            if not isinstance(value, torch.Tensor):
+        def mark(value: Any) -> str | None:
+            if isinstance(value, torch.Tensor):
+                outputs.append(value)
+                return "\0"
+            if not isinstance(value, tuple | OrderedDict) or type(value) in {tuple, torch.Size}:
                 return None
-            outputs.append(value)
-            return "\0"
+            name = self._name_of(type(value))
+            if isinstance(value, dict):
+                return f"{name}({written(dict(value), mark)})"
+            parts = ", ".join(written(part, mark) for part in value)
+            return f"{name}({parts})" if hasattr(value, "_fields") else f"{name}(({parts}))"
 
         self.returns = written(result, mark).replace("%", "%%").replace("\0", "%s")
         return tuple(outputs)
+
+    def _name_of(self, kind: type) -> str:
+        """Return what the problem's module calls a class.
+
+        Raises:
+            NotPlannedError: it has no name for it.
+        """
+        for name, value in self._made.space.items():
+            if value is kind:
+                return name
+            if getattr(value, kind.__name__, None) is kind and isinstance(value, ModuleType):
+                return f"{name}.{kind.__name__}"
+        whole = f"{kind.__module__}.{kind.__name__}"
+        if kind.__module__.startswith("torch."):
+            return whole
+        raise NotPlannedError(f"forward returns a {whole}, which its module has no name for")
 
 
 def _is_unknown(value: torch.Tensor, own: set[int]) -> bool:

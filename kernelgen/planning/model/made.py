@@ -183,5 +183,9 @@ class OnCpu(TorchFunctionMode):
 
 
 def _on_cpu(value: Any) -> Any:
-    is_device = isinstance(value, str | torch.device)
-    return "cpu" if is_device and str(value).split(":")[0] == "cuda" else value
+    return "cpu" if is_device(value, "cuda") else value
+
+
+def is_device(value: Any, *kinds: str) -> bool:
+    """Return whether a value is a device of one of some kinds, or its name."""
+    return isinstance(value, str | torch.device) and str(value).split(":")[0] in kinds
