@@ -14,12 +14,12 @@ from report_runs import passed
 from test_grade_supervisor import HONEST, InterruptsIn, left_behind, problem_of
 
 from kernelgen.errors import KernelgenFault
-from kernelgen.grading.options import GradeOptions, Job
+from kernelgen.grading.options import GradeOptions
+from kernelgen.grading.queue.job import Job, LaneStopped
 from kernelgen.grading.supervisor import crew, lane, session
 from kernelgen.grading.supervisor.calls import CaseCalls
 from kernelgen.grading.supervisor.crew import Crew, shares_of_cores
 from kernelgen.grading.supervisor.grade import Interrupted, grade
-from kernelgen.grading.supervisor.lane import LaneStopped
 from kernelgen.grading.supervisor.oracle_client import OracleClient
 from kernelgen.grading.supervisor.oracles import Oracles
 from kernelgen.grading.supervisor.timing_lock import TimingLock

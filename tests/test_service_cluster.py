@@ -18,9 +18,9 @@ import pytest
 from test_grade_supervisor import HONEST, command_of, left_behind, problem_of
 
 from kernelgen.errors import KernelgenFault, UserError
-from kernelgen.grading.identity import release
-from kernelgen.grading.journal import Journal
 from kernelgen.grading.options import GradeOptions, PhasesOnly
+from kernelgen.grading.queue.identity import release
+from kernelgen.grading.queue.journal import Journal
 from kernelgen.grading.supervisor.grade import grade
 from kernelgen.grading.verdict import Owner, Status, Verdict
 from kernelgen.service import cluster as cluster_module

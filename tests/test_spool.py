@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from report_runs import failed, passed
 
-from kernelgen.grading.journal import write_whole
-from kernelgen.grading.spool import Spool
+from kernelgen.grading.queue.journal import write_whole
+from kernelgen.grading.queue.spool import Spool
 from kernelgen.grading.verdict import Status
 
 
@@ -46,7 +46,7 @@ def test_an_add_that_is_interrupted_is_made_again(
 
     with Spool(tmp_path / "spool") as spool:
         spool.add(0, passed("0.py"))
-        monkeypatch.setattr("kernelgen.grading.spool.write_whole", interrupted)
+        monkeypatch.setattr("kernelgen.grading.queue.spool.write_whole", interrupted)
         with pytest.raises(KeyboardInterrupt):
             spool.add(1, passed("1.py"))
         assert spool.read() == (passed("0.py"),)

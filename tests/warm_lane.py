@@ -8,7 +8,8 @@ import itertools
 import tempfile
 from pathlib import Path
 
-from kernelgen.grading.options import GradeOptions, Job, PhasesOnly
+from kernelgen.grading.options import GradeOptions, PhasesOnly
+from kernelgen.grading.queue.job import Job
 from kernelgen.grading.supervisor.lane import Lane
 from kernelgen.grading.verdict import Verdict
 

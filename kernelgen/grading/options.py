@@ -10,7 +10,6 @@ from kernelgen.errors import UserError
 from kernelgen.grading.verdict import Verdict
 from kernelgen.hardware.device import has_gpu_driver
 from kernelgen.problem.record import KERNELBENCH_TOLERANCE, Device, Problem, Require
-from kernelgen.problem.text import encodable
 from kernelgen.sandbox.record import Limits, Mode
 
 DeviceChoice = Literal["auto", "cuda", "cpu"]
@@ -145,28 +144,6 @@ class GradeOptions(msgspec.Struct, frozen=True, kw_only=True):
             "quick": f"{QUICK_SAMPLES} samples, no torch.compile" if self.quick else None,
         }
         return {name: str(value) for name, value in told.items() if value is not None}
-
-
-class Job(msgspec.Struct, frozen=True, kw_only=True):
-    """A file to be graded.
-
-    Attributes:
-        path: of the file, or a name for it.
-        data: its content; None reads the file when its turn comes.
-        no_problem: why it cannot be graded, which is said where it would be; "" if it can.
-        alone: nothing else may be graded meanwhile.
-    """
-
-    path: Path
-    options: GradeOptions
-    data: bytes | None = None
-    no_problem: str = ""
-    alone: bool = False
-
-    @property
-    def name(self) -> str:
-        """Return the path as text, which records can carry."""
-        return encodable(str(self.path))
 
 
 class Observer(Protocol):

@@ -16,10 +16,10 @@ import msgspec
 
 from kernelgen.destination import write_whole
 from kernelgen.errors import KernelgenFault, UserError
-from kernelgen.grading.identity import key_of
-from kernelgen.grading.journal import Journal
-from kernelgen.grading.options import GradeOptions, Job
-from kernelgen.grading.queued import fault_of
+from kernelgen.grading.options import GradeOptions
+from kernelgen.grading.queue.identity import key_of
+from kernelgen.grading.queue.job import Job
+from kernelgen.grading.queue.journal import Journal
 from kernelgen.grading.verdict import Owner, Verdict
 from kernelgen.problem.kernelbench_file import read_kernelbench_problem
 from kernelgen.problem.library import load_problem, problem_names
@@ -272,13 +272,13 @@ class Desk:
             alone=before > 0,
         )
         if before >= _MOST_TRIES:
-            return fault_of(job, _DEADLY)
+            return job.fault(_DEADLY)
         try:
             return await self._grader.grade_job(
                 job, lambda: self._journal.note_begun(number, before + 1)
             )
         except KernelgenFault as fault:
-            return fault_of(job, str(fault))
+            return job.fault(str(fault))
         finally:
             # It has a verdict or was taken back: either way the service has outlived it.
             if self._journal.begun(number) > before:

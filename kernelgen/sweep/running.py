@@ -5,9 +5,10 @@ from typing import Any
 
 import msgspec
 
-from kernelgen.grading.identity import versions
 from kernelgen.grading.launch import scratch_folder
-from kernelgen.grading.options import GradeOptions, Job, Observer, compiles_baselines
+from kernelgen.grading.options import GradeOptions, Observer, compiles_baselines
+from kernelgen.grading.queue.identity import versions
+from kernelgen.grading.queue.job import Job
 from kernelgen.grading.supervisor.lane import Lane
 from kernelgen.grading.verdict import Verdict
 from kernelgen.report.outcome import stopped_code

@@ -10,7 +10,8 @@ import msgspec
 
 from kernelgen.errors import UserError
 from kernelgen.grading.launch import scratch_folder
-from kernelgen.grading.options import GradeOptions, Job, PhasesOnly
+from kernelgen.grading.options import GradeOptions, PhasesOnly
+from kernelgen.grading.queue.job import Job
 from kernelgen.grading.supervisor.lane import Lane
 from kernelgen.grading.timing.times import CANDIDATE
 from kernelgen.grading.verdict import UNKNOWN_TIME, Verdict

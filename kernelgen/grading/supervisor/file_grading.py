@@ -16,7 +16,8 @@ from kernelgen.build.solution_build import build_solution
 from kernelgen.build.toolchain import find_compiler, find_toolkit
 from kernelgen.errors import KernelgenFault, ProblemError, ToolchainError, UserError
 from kernelgen.grading.judged import Judged
-from kernelgen.grading.options import Job, Observer
+from kernelgen.grading.options import Observer
+from kernelgen.grading.queue.job import Job
 from kernelgen.grading.supervisor.blame import excuse, full_disk_reason
 from kernelgen.grading.supervisor.calls import Task
 from kernelgen.grading.supervisor.evidence import DeviceFault, Evidence, Printed

@@ -7,11 +7,12 @@ from pathlib import Path
 import msgspec
 
 from kernelgen.errors import UserError
-from kernelgen.grading.identity import versions
-from kernelgen.grading.journal import Journal
 from kernelgen.grading.launch import scratch_folder
-from kernelgen.grading.options import GradeOptions, Job, Observer, PhasesOnly, compiles_baselines
-from kernelgen.grading.spool import Spool
+from kernelgen.grading.options import GradeOptions, Observer, PhasesOnly, compiles_baselines
+from kernelgen.grading.queue.identity import versions
+from kernelgen.grading.queue.job import Job
+from kernelgen.grading.queue.journal import Journal
+from kernelgen.grading.queue.spool import Spool
 from kernelgen.grading.supervisor.crew import Crew, ended
 from kernelgen.grading.tools.sanitizer import find_sanitizer
 from kernelgen.grading.verdict import SCHEMA_VERSION, Run, Verdict

@@ -9,9 +9,10 @@ import threading
 from pathlib import Path
 
 from kernelgen.errors import KernelgenFault
-from kernelgen.grading.identity import versions
 from kernelgen.grading.launch import worker_environment
-from kernelgen.grading.options import Job, Observer
+from kernelgen.grading.options import Observer
+from kernelgen.grading.queue.identity import versions
+from kernelgen.grading.queue.job import Job, LaneStopped
 from kernelgen.grading.supervisor.file_grading import FileGrading
 from kernelgen.grading.supervisor.oracles import Oracles
 from kernelgen.grading.supervisor.timing_lock import LockStopped, TimingLock
@@ -29,14 +30,6 @@ def open_oracles(scratch: Path, *, compiles: bool) -> Oracles:
     folder = scratch / "oracles"
     folder.mkdir()
     return Oracles(folder, TimingLock(), COMPILER_MODULES if compiles else USUAL_MODULES)
-
-
-class LaneStopped(Exception):  # noqa: N818 (an ending, not an error)
-    """The lane was stopped: there is no verdict, and everything that it had started is ending."""
-
-
-class LaneLost(Exception):  # noqa: N818 (nobody's mistake)
-    """What a lane grades with is gone: the file is to be graded elsewhere, or in another lane."""
 
 
 class Lane(contextlib.AbstractContextManager["Lane"]):

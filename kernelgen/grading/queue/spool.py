@@ -5,7 +5,7 @@ from pathlib import Path
 
 import msgspec
 
-from kernelgen.grading.journal import write_whole
+from kernelgen.grading.queue.journal import write_whole
 from kernelgen.grading.verdict import Verdict
 
 _DECODER = msgspec.json.Decoder(tuple[int, Verdict])
