@@ -47,7 +47,7 @@ USUAL_BASELINES: dict[Device, tuple[str, ...]] = {
 
 
 class GradeOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run of grading may do.
+    """Options of a run of grading.
 
     Raises:
         UserError: there is no such baseline.

@@ -1,4 +1,4 @@
-"""What a function in Python source can be called with, read from its syntax tree."""
+"""The arguments that a function in Python source takes, read from its syntax tree."""
 
 import ast
 import copy

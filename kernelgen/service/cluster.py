@@ -253,7 +253,7 @@ class _RayLane:
         """Have what a file builds compiled wherever there is a CPU, as a reference to it."""
         if not self._builds_apart or job.options.build_cache is None:
             return []
-        # Who turns containment off wants to see a candidate without it, its build included.
+        # With containment off, a candidate is seen without it, its build included.
         if job.options.sandbox == "off":
             return []
         build = self._ray.remote(num_cpus=1, max_retries=2)(node.build)

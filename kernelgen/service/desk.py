@@ -1,4 +1,4 @@
-"""What a service has accepted, and what it answers: jobs by the content of what was asked.
+"""The questions that a service has accepted, and its answers, by the content of the question.
 
 The same question is the same job, whoever asks it and how often. An accepted one is a file until
 its verdict is in the journal, so that a service that is killed goes on with it.
@@ -42,7 +42,7 @@ Tolerance = Annotated[float, msgspec.Meta(gt=0, le=LARGEST_TOLERANCE)]
 
 
 class Rules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a client may choose; anything left out is as the service was started.
+    """The choices of a client; anything left out is as the service was started.
 
     Attributes:
         time: whether to time the candidate.

@@ -90,7 +90,7 @@ def _full(_: Any, error: OSError) -> Response[Refusal]:
 
 
 class _Metrics:
-    """What /metrics tells."""
+    """The counters behind /metrics."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()

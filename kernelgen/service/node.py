@@ -1,4 +1,4 @@
-"""What runs on the nodes of a Ray cluster: facts, builds, and a worker that grades.
+"""The part that runs on nodes of a Ray cluster: facts, builds, and a worker that grades.
 
 Ray finds these by their names, so that a node needs the same kernelgen. Nothing here imports Ray
 before it runs in one of its processes.
@@ -30,7 +30,7 @@ from kernelgen.solution.file import read_solution
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
-    """What a node says of itself.
+    """The facts that a node tells of itself.
 
     Attributes:
         host: its name.

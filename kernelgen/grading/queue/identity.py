@@ -1,4 +1,4 @@
-"""What makes two gradings one: the key under which a verdict is found again."""
+"""The key under which a verdict is found again: all that makes two gradings one."""
 
 import functools
 import platform

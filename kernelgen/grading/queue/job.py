@@ -9,13 +9,14 @@ from typing import Any, Protocol
 
 import msgspec
 
-from kernelgen.errors import UserError
+from kernelgen.errors import ProblemError, UserError
 from kernelgen.grading.options import GradeOptions, Observer
 from kernelgen.grading.queue.identity import key_of
 from kernelgen.grading.verdict import Owner, Status, Verdict
 from kernelgen.problem.library import load_problem
+from kernelgen.problem.record import Problem
 from kernelgen.problem.text import encodable
-from kernelgen.solution.file import read_solution
+from kernelgen.solution.file import SolutionFile, read_solution
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,6 +40,29 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
         """Return the path as text, which records can carry."""
         return encodable(str(self.path))
 
+    def read(self) -> SolutionFile:
+        """Return the file; raises UserError as `read_solution` does."""
+        return read_solution(self.path, self.data)
+
+    def problem_of(self, solution: SolutionFile) -> Problem:
+        """Return the problem that is asked for, else that of the file's header, else of its name.
+
+        Raises:
+            UserError: there is none, or it is wrong.
+        """
+        if self.no_problem:
+            raise UserError(self.no_problem)
+        try:
+            return self.options.problem or load_problem(solution.problem_name)
+        except ProblemError:
+            raise
+        except UserError as error:
+            raise UserError(
+                f"{solution.path}: which problem it solves is unknown: {error}.\n"
+                "Name it with --problem NAME or --reference FILE.py, or in the file by a line "
+                "`# problem: NAME` near its top"
+            ) from error
+
     def fault(self, reason: str) -> Verdict:
         """Return the verdict where it could not be graded, by nobody's fault but the grader's."""
         problem = self.options.problem
@@ -57,7 +81,7 @@ class LaneStopped(Exception):  # noqa: N818 (an ending, not an error)
 
 
 class LaneLost(Exception):  # noqa: N818 (nobody's mistake)
-    """What a lane grades with is gone: the file is to be graded elsewhere, or in another lane."""
+    """The lane has lost its means to grade: its file is graded elsewhere, or in another lane."""
 
 
 class AnyLane(Protocol):
@@ -115,11 +139,8 @@ class Entry(msgspec.Struct, kw_only=True, eq=False):
 
     def find_key(self, devices: Sequence[str] | None) -> None:
         """Read the file and find its problem."""
-        job = self.job
-        if job.no_problem:
-            return
         with contextlib.suppress(UserError):
-            solution = read_solution(job.path, job.data)
-            problem = job.options.problem or load_problem(solution.problem_name)
+            solution = self.job.read()
+            problem = self.job.problem_of(solution)
             self.sha256 = solution.sha256
-            self.key = key_of(solution, problem, job.options, devices)
+            self.key = key_of(solution, problem, self.job.options, devices)

@@ -14,10 +14,10 @@ from kernelgen.grading.queue.job import AnyLane, Entry, LaneStopped
 from kernelgen.grading.queue.journal import Journal
 from kernelgen.grading.verdict import Owner, Status, Verdict
 
-# So many files in a row that failed on a GPU, as an oracle did without a candidate, and not on
-# another: it is lost.
+# A GPU is lost once as many files in a row failed on it, as an oracle did without a candidate, and
+# not on another.
 _FAULTS_OF_A_LOST = 2
-# So often a file is begun whose lane is lost, or that fails by the grader's fault.
+# Times that a file is begun whose lane is lost, or that fails by the grader's fault.
 _MOST_TRIES = 3
 
 
@@ -173,7 +173,7 @@ class Queue:
             shared: the lanes of this GPU use the same memory.
         """
         with self._change:
-            # What is refused at sight never fits.
+            # A file that is refused at sight never fits.
             out_of_memory = verdict.status is Status.OUT_OF_MEMORY and verdict.device != ""
             if out_of_memory and shared and self._lanes[gpu] > 1 and not entry.alone:
                 entry.alone = True

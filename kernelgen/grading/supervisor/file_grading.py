@@ -14,7 +14,7 @@ import msgspec
 from kernelgen.build.nvcc import Tools
 from kernelgen.build.solution_build import build_solution
 from kernelgen.build.toolchain import find_compiler, find_toolkit
-from kernelgen.errors import KernelgenFault, ProblemError, ToolchainError, UserError
+from kernelgen.errors import KernelgenFault, ToolchainError, UserError
 from kernelgen.grading.judged import Judged
 from kernelgen.grading.options import Observer
 from kernelgen.grading.queue.job import Job
@@ -36,13 +36,12 @@ from kernelgen.grading.verdict import (
     Verdict,
 )
 from kernelgen.grading.wire.messages import OracleReady
-from kernelgen.problem.library import load_problem
 from kernelgen.problem.record import Device, Problem
 from kernelgen.problem.text import encodable
 from kernelgen.sandbox.record import Containment
 from kernelgen.scratch import remove_tree
 from kernelgen.solution.contract import check_contract
-from kernelgen.solution.file import SolutionFile, read_bytes, read_solution
+from kernelgen.solution.file import SolutionFile, read_bytes
 
 # The oldest architecture that the project supports: what compiles for it compiles for newer ones,
 # unless it says otherwise itself.
@@ -63,9 +62,7 @@ class FileGrading:
         observer: Observer,
         stop: threading.Event,
     ) -> None:
-        self._path, self._options, self._data = job.path, job.options, job.data
-        self._name, self._no_problem = job.name, job.no_problem
-        self._stop = stop
+        self._job, self._options, self._stop = job, job.options, stop
         self._index, self._observer = index, observer
         self._solution: SolutionFile | None = None
         self._problem: Problem | None = job.options.problem
@@ -81,13 +78,14 @@ class FileGrading:
     def prepared(self) -> Job | Verdict:
         """Return the job with all that another machine needs; its verdict, if it has none there."""
         with contextlib.suppress(OSError):  # it is said where it is read
-            self._data = read_bytes(self._path) if self._data is None else self._data
+            if self._job.data is None:
+                self._job = msgspec.structs.replace(self._job, data=read_bytes(self._job.path))
         try:
             _, problem = self._found()
         except Judged as judged:
             return self._make(judged.status, judged.owner, judged.reason)
         options = msgspec.structs.replace(self._options, problem=problem)
-        return Job(path=self._path, data=self._data, options=options)
+        return msgspec.structs.replace(self._job, options=options)
 
     def verdict(self, server: Callable[[], ForkServer], oracles: Oracles, scratch: Path) -> Verdict:
         """Grade the file in a new folder below `scratch`."""
@@ -115,10 +113,14 @@ class FileGrading:
 
     def _found(self) -> tuple[SolutionFile, Problem]:
         """Read the file and find its problem."""
-        solution = self._solution = _read(self._path, self._data)
-        if self._no_problem:
-            raise Judged(Status.INVALID_PROBLEM, self._no_problem)
-        return solution, self._options.problem or _find_problem(solution)
+        try:
+            solution = self._solution = self._job.read()
+        except UserError as error:
+            raise Judged(Status.BROKEN_CONTRACT, str(error)) from error
+        try:
+            return solution, self._job.problem_of(solution)
+        except UserError as error:
+            raise Judged(Status.INVALID_PROBLEM, str(error)) from error
 
     def _check_contract(self, solution: SolutionFile, problem: Problem) -> None:
         findings = check_contract(solution, problem, allow_imports=self._options.allow_imports)
@@ -184,7 +186,7 @@ class FileGrading:
         except ToolchainError as error:
             reason = f"not graded and not built: {why}, and {error}"
             raise Judged(Status.NO_DEVICE, reason) from error
-        broken = built.reason.replace(str(copy), str(self._path))
+        broken = built.reason.replace(str(copy), str(self._job.path))
         if not built.ok and built.came_to_build:
             raise Judged(Status.BUILD_ERROR, broken)
         if not built.ok:
@@ -201,7 +203,7 @@ class FileGrading:
         ready, printed, fault = known(OracleReady), known(Printed), known(DeviceFault)
         return Verdict(
             problem=problem.name if problem else "",
-            solution=self._name,
+            solution=self._job.name,
             solution_sha256=solution.sha256 if solution else "",
             status=status,
             owner=owner,
@@ -220,25 +222,3 @@ class FileGrading:
             source=solution.text if solution else "",
             log=printed.text if printed else "",
         )
-
-
-def _read(path: Path, data: bytes | None) -> SolutionFile:
-    try:
-        return read_solution(path, data)
-    except UserError as error:
-        raise Judged(Status.BROKEN_CONTRACT, str(error)) from error
-
-
-def _find_problem(solution: SolutionFile) -> Problem:
-    """Find the problem by the file's header, else by its name."""
-    try:
-        return load_problem(solution.problem_name)
-    except ProblemError as error:
-        raise Judged(Status.INVALID_PROBLEM, str(error)) from error
-    except UserError as error:
-        reason = (
-            f"{solution.path}: which problem it solves is unknown: {error}.\n"
-            "Name it with --problem NAME or --reference FILE.py, or in the file by a line "
-            "`# problem: NAME` near its top"
-        )
-        raise Judged(Status.INVALID_PROBLEM, reason) from error
