@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from report_runs import passed
 
-from kernelgen.grading.options import GradeOptions, PhasesOnly
+from kernelgen.grading.options import GradeOptions
 from kernelgen.grading.queue.job import Entry, Job
 from kernelgen.grading.queue.queue import Queue
 from kernelgen.grading.verdict import Owner, Status, Verdict
@@ -27,7 +27,7 @@ def queue_of(keys: int | list[str], *gpus: str) -> tuple[Queue, list[Entry]]:
     """Return a queue of so many files, or of files with these keys, and a lane for each GPU."""
     queue = Queue()
     named = [""] * keys if isinstance(keys, int) else keys
-    entries = [Entry(job=JOB, observer=PhasesOnly(lambda _: None), key=key) for key in named]
+    entries = [Entry(job=JOB, key=key) for key in named]
     for gpu in gpus or ("0",):
         queue.add_lane(gpu)
     for entry in entries:
@@ -101,7 +101,7 @@ def test_a_file_whose_lanes_are_always_lost_gets_a_verdict_and_no_lane_strands_i
         queue.leave(first, "0")
     assert first.future.result(0).status is Status.GRADER_ERROR
     queue.drop_lane("0", OSError("no lane"))
-    late = Entry(job=JOB, observer=first.observer)
+    late = Entry(job=JOB)
     queue.add(late)
     for entry in (second, late):
         with pytest.raises(OSError, match="no lane"):

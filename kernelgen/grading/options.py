@@ -159,21 +159,8 @@ class Observer(Protocol):
         """The file at this position has its verdict."""
 
 
-class PhasesOnly:
-    """An observer that passes on the phases of one file and nothing else."""
-
-    def __init__(self, tell: Callable[[str], None]) -> None:
-        self._tell = tell
-
-    def begin(self, solutions: Sequence[str]) -> None:
-        """Ignore it: it is one file of many, and who grades them tells of that."""
-
-    def phase(self, index: int, text: str) -> None:  # noqa: ARG002 (it is one file)
-        """Pass it on."""
-        self._tell(text)
-
-    def finished(self, index: int, verdict: Verdict) -> None:
-        """Ignore it: who grades has the verdict."""
+Phase = Callable[[str], None]
+"""Told of the phases of one file."""
 
 
 def wanted_baselines(options: GradeOptions, device: Device) -> tuple[str, ...]:

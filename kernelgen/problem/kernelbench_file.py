@@ -5,8 +5,8 @@ import re
 from pathlib import Path
 
 from kernelgen.errors import ProblemError
-from kernelgen.problem.python_block import INTERFACE, interface_faults
-from kernelgen.problem.python_text import NotPythonError, bound_names, parse_python
+from kernelgen.problem.python_block import require_interface
+from kernelgen.problem.python_text import NotPythonError, parse_python
 from kernelgen.problem.record import Problem, digest
 from kernelgen.problem.text import decode, read_raw
 
@@ -29,9 +29,7 @@ def read_kernelbench_problem(path: Path, raw: bytes | None = None) -> Problem:
     except NotPythonError as error:
         raise ProblemError(path, error.line, None, f"not Python: {error}") from error
     try:
-        for part in INTERFACE:
-            for message, line in interface_faults(part, bound_names(text), tree):
-                raise ProblemError(path, line, part, message)
+        require_interface(path, text, tree)
     except RecursionError as error:
         raise ProblemError(path, None, None, "nested too deeply to be understood") from error
     name = _clean_name(path)

@@ -2,6 +2,7 @@
 
 import ast
 from collections.abc import Iterator
+from pathlib import Path
 
 from kernelgen.errors import ProblemError
 from kernelgen.problem.python_signature import find_class, find_function, signature_of
@@ -57,6 +58,17 @@ class PythonBlock:
                 raise self.error(f"the name `{use.name}` is defined nowhere; {mend}", use.line)
 
 
+def require_interface(path: Path, text: str, tree: ast.Module) -> None:
+    """Refuse a module without Model, get_inputs or get_init_inputs.
+
+    Raises:
+        ProblemError: one of them is missing or cannot be called without arguments.
+    """
+    for name in INTERFACE:
+        for message, line in interface_faults(name, bound_names(text), tree):
+            raise ProblemError(path, line, name, message)
+
+
 INTERFACE = {
     "Model": "class Model(nn.Module)",
     "get_inputs": "def get_inputs()",
@@ -90,5 +102,5 @@ def interface_faults(
 
 
 def _may_inherit(model: ast.ClassDef) -> bool:
-    """Whether a class has another base than nn.Module."""
+    """Whether a class that is no plain nn.Module may have forward from a base."""
     return all(ast.unparse(base).split(".")[-1] != "Module" for base in model.bases)

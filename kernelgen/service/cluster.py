@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from kernelgen.errors import KernelgenFault, UserError
-from kernelgen.grading.options import GradeOptions, Observer
+from kernelgen.grading.options import GradeOptions, Phase
 from kernelgen.grading.queue.identity import release
 from kernelgen.grading.queue.job import AnyLane, Job, LaneLost, LaneStopped
 from kernelgen.grading.queue.journal import Journal
@@ -220,24 +220,24 @@ class _RayLane:
         self._stopped.set()
 
     def grade_one(
-        self, job: Job, index: int, observer: Observer, *, stop: threading.Event | None = None
+        self, job: Job, number: int, phase: Phase, *, stop: threading.Event | None = None
     ) -> Verdict:
         """Grade a file; raises LaneStopped, and LaneLost where the worker is gone."""
         stop = stop or threading.Event()
-        ready = FileGrading(job, index, observer, stop).prepared()
+        ready = FileGrading(job, number, phase, stop).prepared()
         if isinstance(ready, Verdict):
             return ready
-        observer.phase(index, f"on {self._found.host}")
+        phase(f"on {self._found.host}")
         errors = self._ray.exceptions
         try:
             built = self._built(ready)
-            reply = self._worker.grade.remote(index, ready, built)
+            reply = self._worker.grade.remote(number, ready, built)
             while not _is_done(self._ray, reply):
                 if self._stopped.is_set():
                     raise LaneStopped
                 if stop.is_set():
                     # Again and again: it may not have arrived before.
-                    self._worker.cancel.remote(index)
+                    self._worker.cancel.remote(number)
             if stop.is_set():
                 raise LaneStopped
             data, self.environment = self._ray.get(reply)

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import msgspec
 
 from kernelgen.errors import ProblemError, UserError
-from kernelgen.grading.options import GradeOptions, Observer
+from kernelgen.grading.options import GradeOptions, Observer, Phase
 from kernelgen.grading.queue.identity import key_of
 from kernelgen.grading.verdict import Owner, Status, Verdict
 from kernelgen.problem.library import load_problem
@@ -90,7 +90,7 @@ class AnyLane(Protocol):
     environment: dict[str, Any]
 
     def grade_one(
-        self, job: Job, index: int, observer: Observer, *, stop: threading.Event | None = None
+        self, job: Job, number: int, phase: Phase, *, stop: threading.Event | None = None
     ) -> Verdict:
         """Grade a file; raises LaneStopped as `Lane.grade_one` does, and LaneLost."""
 
@@ -121,7 +121,7 @@ class Entry(msgspec.Struct, kw_only=True, eq=False):
     """
 
     job: Job
-    observer: Observer
+    observer: Observer | None = None
     index: int = 0
     begins: Callable[[], None] = lambda: None
     number: int = 0

@@ -236,8 +236,9 @@ class Queue:
 
     def tell_phase(self, entry: Entry, text: str) -> None:
         """Tell a file's observer of a phase."""
-        with self._telling:
-            entry.observer.phase(entry.index, text)
+        if entry.observer is not None:
+            with self._telling:
+                entry.observer.phase(entry.index, text)
 
     def _lanes_for(self, entry: Entry) -> int:
         """Return how many lanes may take a file."""
@@ -262,8 +263,9 @@ class Queue:
     def _tell(self, entry: Entry, verdict: Verdict) -> None:
         verdict = msgspec.structs.replace(verdict, solution=entry.job.name)
         try:
-            with self._telling:
-                entry.observer.finished(entry.index, verdict)
+            if entry.observer is not None:
+                with self._telling:
+                    entry.observer.finished(entry.index, verdict)
         except Exception as error:  # noqa: BLE001 (whoever waits for the file gets it)
             _settle(entry.future, error)
         else:

@@ -5,6 +5,7 @@ Files are built and checked at once; on each GPU one is timed while nothing else
 """
 
 import contextlib
+import functools
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -14,7 +15,7 @@ from typing import Any
 import msgspec
 
 from kernelgen.grading.launch import scratch_folder
-from kernelgen.grading.options import Observer, PhasesOnly
+from kernelgen.grading.options import Observer
 from kernelgen.grading.queue.job import AnyLane, Entry, Job, LaneLost, LaneStopped
 from kernelgen.grading.queue.journal import Journal
 from kernelgen.grading.queue.queue import Queue
@@ -113,13 +114,7 @@ class Crew(contextlib.AbstractContextManager["Crew"]):
         Raises:
             KernelgenFault: what the lanes share cannot be started.
         """
-        entry = Entry(
-            job=job,
-            observer=observer or PhasesOnly(lambda _: None),
-            index=index,
-            begins=begins,
-            alone=job.alone,
-        )
+        entry = Entry(job=job, observer=observer, index=index, begins=begins, alone=job.alone)
         if not self._queue.tell_known(entry, self.devices):
             self.start()
             self._queue.add(entry)
@@ -171,7 +166,7 @@ class Crew(contextlib.AbstractContextManager["Crew"]):
         """
         # On Linux this is the calling thread's own affinity, which what it starts inherits.
         os.sched_setaffinity(0, self._cores[number])
-        with scratch_folder() as scratch, Lane(scratch, oracles=self._oracles[gpu]) as lane:
+        with scratch_folder() as scratch, Lane(scratch, self._oracles[gpu]) as lane:
             yield lane
 
     def _work(self, number: int, gpu: str) -> None:
@@ -207,20 +202,18 @@ class Crew(contextlib.AbstractContextManager["Crew"]):
         if gpu and job.options.gpu is None:
             options = msgspec.structs.replace(job.options, gpu=gpu)
             job = msgspec.structs.replace(job, options=options)
-        phases = PhasesOnly(lambda text: queue.tell_phase(entry, text))
+        phase = functools.partial(queue.tell_phase, entry)
         try:
             with contextlib.ExitStack() as held:
                 if entry.alone and not job.alone:
-                    phases.phase(
-                        entry.number, "again, alone: it lacked memory or time beside others"
-                    )
+                    phase("again, alone: it lacked memory or time beside others")
                 for key, oracles in self._oracles.items():
                     if job.alone or (entry.alone and key == gpu):
                         held.enter_context(oracles.lock.working())
                         held.enter_context(oracles.lock.alone())
                         oracles.end_idle()
                 entry.begins()
-                verdict = lane.grade_one(job, entry.number, phases, stop=entry.stop)
+                verdict = lane.grade_one(job, entry.number, phase, stop=entry.stop)
             if not queue.take_back(entry, verdict, gpu, shared=gpu in self._oracles):
                 queue.finish(entry, verdict, lane.environment)
         except LaneLost as lost:

@@ -16,7 +16,7 @@ from kernelgen.build.solution_build import build_solution
 from kernelgen.build.toolchain import find_compiler, find_toolkit
 from kernelgen.errors import KernelgenFault, ToolchainError, UserError
 from kernelgen.grading.judged import Judged
-from kernelgen.grading.options import Observer
+from kernelgen.grading.options import Phase
 from kernelgen.grading.queue.job import Job
 from kernelgen.grading.supervisor.blame import excuse, full_disk_reason
 from kernelgen.grading.supervisor.calls import Task
@@ -58,12 +58,12 @@ class FileGrading:
     def __init__(
         self,
         job: Job,
-        index: int,
-        observer: Observer,
+        number: int,
+        phase: Phase,
         stop: threading.Event,
     ) -> None:
         self._job, self._options, self._stop = job, job.options, stop
-        self._index, self._observer = index, observer
+        self._number, self._phase = number, phase
         self._solution: SolutionFile | None = None
         self._problem: Problem | None = job.options.problem
         self._evidence = Evidence(expected=())
@@ -89,7 +89,7 @@ class FileGrading:
 
     def verdict(self, server: Callable[[], ForkServer], oracles: Oracles, scratch: Path) -> Verdict:
         """Grade the file in a new folder below `scratch`."""
-        folder = scratch / str(self._index)
+        folder = scratch / str(self._number)
         try:
             folder.mkdir()
             solution, found = self._found()
@@ -149,7 +149,7 @@ class FileGrading:
             problem=problem,
             device=device,
             options=self._options,
-            phase=lambda text: self._observer.phase(self._index, text),
+            phase=self._phase,
             evidence=self._evidence,
             prebuilt=lambda capability: prebuild_solution(
                 solution, problem, self._options, capability, server=server, stop=self._stop
@@ -163,7 +163,7 @@ class FileGrading:
         except Judged as judged:
             if judged.status is not Status.NO_DEVICE:
                 raise
-            self._observer.phase(self._index, "building, there is no GPU")
+            self._phase("building, there is no GPU")
             self._build_without_device(solution, problem, judged.reason, folder)
 
     def _build_without_device(
