@@ -245,7 +245,9 @@ def test_a_file_may_be_taken_back(tmp_path: Path) -> None:
 # Ends
 
 
-@pytest.mark.parametrize("phase", ["timing", pytest.param("building", marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    "phase", ["timing", "case 1", pytest.param("building", marks=pytest.mark.long)]
+)
 def test_an_interruption_ends_every_lane_and_keeps_what_is_known(
     phase: str, tmp_path: Path
 ) -> None:
