@@ -18,9 +18,9 @@ from report_runs import PLAN, failed, passed, run_of
 
 from kernelgen.cli import program
 from kernelgen.errors import UserError
-from kernelgen.grading.journal import Journal
 from kernelgen.grading.options import GradeOptions, Observer, compiles_baselines
 from kernelgen.grading.plan_record import PlanRecord
+from kernelgen.grading.queue.journal import Journal
 from kernelgen.grading.supervisor.crew import Crew
 from kernelgen.grading.supervisor.grade import Interrupted
 from kernelgen.grading.verdict import Run, Status, Verdict

@@ -13,7 +13,8 @@ from sweep_records import MIXED, recorded
 from test_sweep_plan import GOOD
 
 from kernelgen.cli import program
-from kernelgen.grading.options import GradeOptions, Job, Observer
+from kernelgen.grading.options import GradeOptions, Observer
+from kernelgen.grading.queue.job import Job
 from kernelgen.grading.verdict import UNKNOWN_TIME, Status, Verdict
 from kernelgen.sweep import running
 from kernelgen.sweep.plot import plot

@@ -97,7 +97,6 @@ def test_a_good_file_has_no_finding_even_when_strict(problem: Problem) -> None:
 
 HONEST = {
     "byte order mark": "\ufeff" + GOOD,
-    "an event that orders streams": changed((BUILD, BUILD + "\nready = torch.cuda.Event()")),
     "carriage returns": GOOD.replace("\n", "\r\n"),
     "other names": changed(("num_features: int, num_groups: int", "c, g"),
                            ("GroupNorm(num_groups, num_features", "GroupNorm(g, c"),
@@ -358,23 +357,8 @@ def test_it_takes_nothing_that_lies_beside_the_callers_files(
 
 
 WARNED = {
-    "get_inputs missing": (changed(("def get_inputs", "def inputs")), None, "no get_inputs;"),
-    "get_inputs with parameters": (changed(("def get_inputs()", "def get_inputs(n)")), "def get_inputs", "(n)"),
-    "get_inputs on CUDA": (changed(("*spatial)]", "*spatial).cuda()]")), "def get_inputs", "on a device itself"),
-    "get_inputs by device": (changed(("*spatial)]", "*spatial, device='cuda')]")), "def get_inputs", "on a device"),
     "get_inputs differs": (changed(("torch.rand(", "torch.randn(")), "def get_inputs", "differs"),
     "constant": (changed(("batch_size = 112", "batch_size = 1")), "batch_size", "the reference keeps 112"),
-    "print": (changed((BUILD, BUILD + "\nprint(1)\nprint(2)")), "print(1)", "(2 lines)"),
-    "clock": (changed((BUILD, BUILD + "\nimport time\nt = time.perf_counter()")), "t = time", "measures time"),
-    "imported clock": (changed((BUILD, BUILD + "\nfrom time import perf_counter as pc\nt = pc()")), "t = pc", "measures"),
-    "event": (changed((BUILD, BUILD + "\ne = torch.cuda.Event(enable_timing=True)")), "e = torch", "measures time"),
-    "imported event": (changed((BUILD, BUILD + "\nfrom torch.cuda import Event as E\ne = E(True)")), "e = E", "measures"),
-    "event by another name": (changed((BUILD, BUILD + "\nE = torch.cuda.Event")), "E = torch", "measures time"),
-    "event with flags": (changed((BUILD, BUILD + "\ne = torch.cuda.Event(**{})")), "e = torch", "measures time"),
-    "main": (GOOD + "\nif __name__ == '__main__':\n    pass\n", "if __name__", "never runs"),
-    "test": (GOOD + "\ndef test_it():\n    pass\n", "def test_it", "tests itself"),
-    "allclose": (changed((BUILD, BUILD + "\nok = torch.allclose")), "ok =", "tests itself"),
-    "other default": (changed(("num_groups: int)", "num_groups: int = 8)")), "    def __init__", "they differ"),
     "optional import": (HONEST["optional import"], "    import triton", "`triton`"),
 }  # fmt: skip
 
@@ -403,11 +387,10 @@ def test_signature_of_the_linear_problem_may_leave_out_its_optional_parameters()
                    ("x: torch.Tensor)", "x, y)"))  # fmt: skip
 
     assert errors(text, linear) == []
-    assert any("eps=1e-05, momentum=0.1" in f.message for f in findings(text, linear))
 
 
 def test_errors_come_first_then_lines(problem: Problem) -> None:
-    found = findings("import numpy\nprint(1)\nimport cupy\n", problem)
+    found = findings("import numpy\nnum_groups = 1\nimport cupy\n", problem)
 
     assert [finding.severity for finding in found] == sorted(f.severity for f in found)
     assert [f.line or 0 for f in found if f.severity == "error"] == [0, 1, 3, 0]

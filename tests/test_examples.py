@@ -21,8 +21,8 @@ from test_grade_supervisor import HONEST, problem_of
 from test_service_http import BROKEN, FakeCrew, in_a_thread, settings
 
 import kernelgen
-from kernelgen.grading.journal import Journal
 from kernelgen.grading.options import GradeOptions
+from kernelgen.grading.queue.journal import Journal
 from kernelgen.service import http
 from kernelgen.service.http import application
 

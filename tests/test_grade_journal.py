@@ -9,7 +9,7 @@ import pytest
 from report_runs import failed, passed
 
 from kernelgen.errors import UserError
-from kernelgen.grading.journal import Journal
+from kernelgen.grading.queue.journal import Journal
 from kernelgen.grading.verdict import Owner, Status, Verdict
 
 FACTS = {"torch": "2.11.0", "gpu": None}

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from test_grade_supervisor import HONEST, problem_of
 
-from kernelgen.grading.identity import key_of
-from kernelgen.grading.journal import Journal
 from kernelgen.grading.options import GradeOptions
+from kernelgen.grading.queue.identity import key_of
+from kernelgen.grading.queue.journal import Journal
 from kernelgen.grading.supervisor import crew
 from kernelgen.grading.supervisor.grade import grade
 from kernelgen.grading.verdict import Status

@@ -23,6 +23,7 @@ CODES = {
     signal.SIGHUP: 128 + signal.SIGHUP,
     signal.SIGKILL: -signal.SIGKILL,
 }
+_USUAL = (signal.SIGINT, signal.SIGKILL)
 GONE_WITHIN_S = 10.0
 
 
@@ -130,10 +131,7 @@ def with_line(line: str, before: str) -> str:
 
 each_signal = pytest.mark.parametrize(
     "number",
-    [
-        pytest.param(number, marks=[] if number is signal.SIGINT else pytest.mark.long)
-        for number in CODES
-    ],
+    [pytest.param(number, marks=[] if number in _USUAL else pytest.mark.long) for number in CODES],
     ids=lambda number: number.name,
 )
 

@@ -3,17 +3,14 @@
 import contextlib
 import os
 import signal
-import subprocess
-import sys
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from kernelgen.errors import UserError
 from kernelgen.grading.options import GradeOptions
-from kernelgen.grading.supervisor.grade import Interrupted, expand, grade
+from kernelgen.grading.supervisor.grade import expand, grade
 from kernelgen.grading.verdict import Owner, Run, Status, Verdict
 from kernelgen.problem.library import load_problem
 from kernelgen.problem.record import Problem
@@ -190,59 +187,6 @@ class InterruptsIn:
 
     def finished(self, index: int, verdict: Verdict) -> None:
         """Wait."""
-
-
-@pytest.mark.parametrize("phase", ["building", "case 1"])
-def test_an_interruption_ends_everything_and_keeps_what_is_known(
-    phase: str, tmp_path: Path
-) -> None:
-    second = tmp_path / "second.py"
-    second.write_text(HONEST.read_text())
-    with pytest.raises(Interrupted) as stopped:
-        grade(
-            [HONEST, second],
-            options=GradeOptions(problem=problem_of(HONEST), time=False),
-            observer=InterruptsIn(1, phase),
-        )
-    (verdict,) = stopped.value.run.verdicts
-    assert verdict.status is Status.PASSED
-    assert left_behind() == []
-
-
-@pytest.fixture
-def grading_a_hang() -> Iterator[subprocess.Popen[bytes]]:
-    """A `kernelgen grade` whose candidate hangs in forward."""
-    process = subprocess.Popen(
-        [
-            *(sys.executable, "-m", "kernelgen", "grade", str(HANGING), "--no-timing", "-v"),
-            *("--problem", str(problem_of(HANGING).path)),
-        ],
-        stderr=subprocess.PIPE,
-        start_new_session=True,
-    )
-    assert process.stderr is not None
-    for line in process.stderr:
-        if b"case 1" in line:
-            break
-    yield process
-    process.kill()
-    process.stderr.close()
-    process.wait()
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-def test_nothing_outlives_the_supervisor(
-    grading_a_hang: subprocess.Popen[bytes], number: signal.Signals
-) -> None:
-    started = descendants(grading_a_hang.pid)
-    assert len(started) >= 3  # the fork server, the oracle, the candidate
-    os.kill(grading_a_hang.pid, number)
-    code = grading_a_hang.wait(20)
-    assert code == {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGKILL: -9}[number]
-    deadline = time.monotonic() + 10
-    while any(alive(pid) for pid in started) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert [pid for pid in started if alive(pid)] == []
 
 
 def left_behind() -> list[int]:

@@ -154,9 +154,12 @@ summary: Rows through a layer.
 
 constants:
   # Far from 1.
+  # scale = 2e-5
   scale: 2.0e-05
-  rows: 3  # a few
-  width: 4096  # 4 * 1024
+  # rows, width = 3, 4 * 1024  # a few
+  rows: 3
+  width: 4096
+  # padding = (1, (2, 3))
   padding: [1, [2, 3]]
 
 model: |

@@ -41,7 +41,7 @@ def test_the_current_folders_problems_come_first() -> None:
 def test_a_path_is_read_whatever_the_name_says(tmp_path: Path) -> None:
     add("mine.yaml", "mine")
     (tmp_path / "kernel.py").write_text(
-        "class Model:\n    def forward(self): ...\n"
+        "import torch.nn as nn\nclass Model(nn.Module):\n    def forward(self): ...\n"
         "def get_inputs(): return []\ndef get_init_inputs(): return []\n"
     )
 

@@ -20,7 +20,8 @@ from selftest_corpus import BROKEN, TESTS, Folder
 from test_grade_supervisor import alive, children
 
 from kernelgen.errors import UserError
-from kernelgen.grading.options import Job, Observer
+from kernelgen.grading.options import Observer
+from kernelgen.grading.queue.job import Job
 from kernelgen.grading.supervisor.servers import FORK_SERVER_CODE
 from kernelgen.grading.verdict import Verdict
 from kernelgen.hardware.device import GpuSurvey, visible_gpus

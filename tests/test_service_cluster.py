@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +18,9 @@ import pytest
 from test_grade_supervisor import HONEST, command_of, left_behind, problem_of
 
 from kernelgen.errors import KernelgenFault, UserError
-from kernelgen.grading.identity import release
-from kernelgen.grading.journal import Journal
-from kernelgen.grading.options import GradeOptions, PhasesOnly
+from kernelgen.grading.options import GradeOptions
+from kernelgen.grading.queue.identity import release
+from kernelgen.grading.queue.journal import Journal
 from kernelgen.grading.supervisor.grade import grade
 from kernelgen.grading.verdict import Owner, Status, Verdict
 from kernelgen.service import cluster as cluster_module
@@ -77,11 +77,23 @@ def nothing_is_left() -> bool:
     return not left
 
 
-class Kills(PhasesOnly):
+class Silent:
+    """An observer that does nothing."""
+
+    def begin(self, solutions: Sequence[str]) -> None:
+        """Wait."""
+
+    def phase(self, index: int, text: str) -> None:
+        """Wait."""
+
+    def finished(self, index: int, verdict: Verdict) -> None:
+        """Wait."""
+
+
+class Kills(Silent):
     """An observer that kills the worker that begins with the file at this position."""
 
     def __init__(self, index: int, most: int) -> None:
-        super().__init__(lambda _: None)
         self.index, self.left, self.told = index, most, 0
 
     def phase(self, index: int, text: str) -> None:
@@ -196,7 +208,7 @@ def test_a_lost_node_costs_a_retry(nodes: Any, tmp_path: Path) -> None:
 
     begun: list[int] = []
 
-    class Lost(PhasesOnly):
+    class Lost(Silent):
         """Ends a node once both are at work."""
 
         def phase(self, index: int, text: str) -> None:
@@ -211,7 +223,7 @@ def test_a_lost_node_costs_a_retry(nodes: Any, tmp_path: Path) -> None:
     try:
         crew = Cluster(nodes.address, options, jobs=1)
         assert crew.lanes == 2
-        run = grade(files, options=options, observer=Lost(lambda _: None), crew=crew)
+        run = grade(files, options=options, observer=Lost(), crew=crew)
     finally:
         for node in gpus:
             nodes.remove_node(node)

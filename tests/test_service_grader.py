@@ -127,19 +127,3 @@ def test_what_is_asked_twice_is_answered_once(tmp_path: Path) -> None:
     assert asyncio.run(ask(2)) == ["file_0.py", "file_1.py"]
     assert journal.stat().st_size == size
     assert journal.read_bytes().count(b'"PASSED"') == 1
-
-
-def test_of_two_that_ask_the_same_one_may_leave(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with Grader(OPTIONS, jobs=1, journal=tmp_path / "run") as grader:
-            first = asyncio.create_task(grader.grade_text(TEXT))
-            second = asyncio.create_task(grader.grade_text(TEXT))
-            third = asyncio.create_task(grader.grade_text(TEXT))
-            await asyncio.sleep(0.5)
-            for task in (first, third):
-                task.cancel()
-                with pytest.raises(asyncio.CancelledError):
-                    await task
-            assert (await second).passed
-
-    asyncio.run(main())

@@ -31,8 +31,9 @@ from test_grade_supervisor import HONEST, left_behind, problem_of
 
 from kernelgen.cli import serve
 from kernelgen.errors import UserError
-from kernelgen.grading.journal import Journal
-from kernelgen.grading.options import GradeOptions, Job
+from kernelgen.grading.options import GradeOptions
+from kernelgen.grading.queue.job import Job
+from kernelgen.grading.queue.journal import Journal
 from kernelgen.grading.supervisor.crew import Crew
 from kernelgen.grading.verdict import Status, Verdict
 from kernelgen.problem.record import digest

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from report_runs import failed, passed
 
-from kernelgen.grading.journal import write_whole
-from kernelgen.grading.spool import Spool
+from kernelgen.grading.queue.journal import write_at
+from kernelgen.grading.queue.spool import Spool
 from kernelgen.grading.verdict import Status
 
 
@@ -41,12 +41,12 @@ def test_an_add_that_is_interrupted_is_made_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def interrupted(descriptor: int, data: bytes, place: int) -> None:
-        write_whole(descriptor, data[:100], place)
+        write_at(descriptor, data[:100], place)
         raise KeyboardInterrupt
 
     with Spool(tmp_path / "spool") as spool:
         spool.add(0, passed("0.py"))
-        monkeypatch.setattr("kernelgen.grading.spool.write_whole", interrupted)
+        monkeypatch.setattr("kernelgen.grading.queue.spool.write_at", interrupted)
         with pytest.raises(KeyboardInterrupt):
             spool.add(1, passed("1.py"))
         assert spool.read() == (passed("0.py"),)

@@ -8,8 +8,9 @@ import itertools
 import tempfile
 from pathlib import Path
 
-from kernelgen.grading.options import GradeOptions, Job, PhasesOnly
-from kernelgen.grading.supervisor.lane import Lane
+from kernelgen.grading.options import GradeOptions
+from kernelgen.grading.queue.job import Job
+from kernelgen.grading.supervisor.lane import Lane, open_oracles
 from kernelgen.grading.verdict import Verdict
 
 _OPEN = contextlib.ExitStack()
@@ -21,10 +22,10 @@ def graded(path: Path, options: GradeOptions) -> Verdict:
     """Return the verdict on a file."""
     if not _LANES:
         scratch = _OPEN.enter_context(tempfile.TemporaryDirectory())
-        _LANES.append(_OPEN.enter_context(Lane(Path(scratch))))
-    return _LANES[0].grade_one(
-        Job(path=path, options=options), next(_NUMBERS), PhasesOnly(lambda _: None)
-    )
+        oracles = contextlib.closing(open_oracles(Path(scratch), compiles=False))
+        lane = Lane(Path(scratch), _OPEN.enter_context(oracles))
+        _LANES.append(_OPEN.enter_context(lane))
+    return _LANES[0].grade_one(Job(path=path, options=options), next(_NUMBERS), lambda _: None)
 
 
 def close_lane() -> None:

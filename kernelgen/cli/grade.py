@@ -12,8 +12,8 @@ from kernelgen.cli import kernelbench, options
 from kernelgen.cli.report import DOCUMENT_OPTIONS, Documents, steps
 from kernelgen.destination import STDOUT
 from kernelgen.errors import ExitCode, UserError
-from kernelgen.grading.journal import Journal
 from kernelgen.grading.options import QUICK_SAMPLES, GradeOptions
+from kernelgen.grading.queue.journal import Journal
 from kernelgen.problem.record import Problem
 
 _DEFAULTS = GradeOptions()

@@ -8,8 +8,8 @@ import click
 
 from kernelgen.cli import options
 from kernelgen.errors import UserError
-from kernelgen.grading.journal import Journal
 from kernelgen.grading.options import GradeOptions
+from kernelgen.grading.queue.journal import Journal
 
 
 @click.command("serve")

@@ -72,7 +72,7 @@ def _import_for_all(modules: Sequence[str]) -> None:
     os.environ.update(for_now)
     importlib.import_module("torch")
     for module in modules:
-        # Who has no setuptools can build nothing, and is told so by torch.
+        # Without setuptools nothing can be built, and torch says so.
         if module != "setuptools" or importlib.util.find_spec(module):
             importlib.import_module(module)
     _leave_nvml()

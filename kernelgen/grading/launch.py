@@ -1,4 +1,4 @@
-"""What the fork server starts from: its environment, and a folder for everything temporary."""
+"""The fork server's environment, and a folder for everything temporary."""
 
 import contextlib
 import os

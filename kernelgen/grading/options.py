@@ -10,7 +10,6 @@ from kernelgen.errors import UserError
 from kernelgen.grading.verdict import Verdict
 from kernelgen.hardware.device import has_gpu_driver
 from kernelgen.problem.record import KERNELBENCH_TOLERANCE, Device, Problem, Require
-from kernelgen.problem.text import encodable
 from kernelgen.sandbox.record import Limits, Mode
 
 DeviceChoice = Literal["auto", "cuda", "cpu"]
@@ -48,7 +47,7 @@ USUAL_BASELINES: dict[Device, tuple[str, ...]] = {
 
 
 class GradeOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run of grading may do.
+    """Options of a run of grading.
 
     Raises:
         UserError: there is no such baseline.
@@ -147,28 +146,6 @@ class GradeOptions(msgspec.Struct, frozen=True, kw_only=True):
         return {name: str(value) for name, value in told.items() if value is not None}
 
 
-class Job(msgspec.Struct, frozen=True, kw_only=True):
-    """A file to be graded.
-
-    Attributes:
-        path: of the file, or a name for it.
-        data: its content; None reads the file when its turn comes.
-        no_problem: why it cannot be graded, which is said where it would be; "" if it can.
-        alone: nothing else may be graded meanwhile.
-    """
-
-    path: Path
-    options: GradeOptions
-    data: bytes | None = None
-    no_problem: str = ""
-    alone: bool = False
-
-    @property
-    def name(self) -> str:
-        """Return the path as text, which records can carry."""
-        return encodable(str(self.path))
-
-
 class Observer(Protocol):
     """Told what is going on, in the supervisor's process and thread; see report/progress.py."""
 
@@ -182,21 +159,8 @@ class Observer(Protocol):
         """The file at this position has its verdict."""
 
 
-class PhasesOnly:
-    """An observer that passes on the phases of one file and nothing else."""
-
-    def __init__(self, tell: Callable[[str], None]) -> None:
-        self._tell = tell
-
-    def begin(self, solutions: Sequence[str]) -> None:
-        """Ignore it: it is one file of many, and who grades them tells of that."""
-
-    def phase(self, index: int, text: str) -> None:  # noqa: ARG002 (it is one file)
-        """Pass it on."""
-        self._tell(text)
-
-    def finished(self, index: int, verdict: Verdict) -> None:
-        """Ignore it: who grades has the verdict."""
+Phase = Callable[[str], None]
+"""Told of the phases of one file."""
 
 
 def wanted_baselines(options: GradeOptions, device: Device) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""What a problem's plan comes to, for reports: read without the graph that it was made from."""
+"""A problem's plan for reports: read without the graph that it was made from."""
 
 from typing import Literal
 

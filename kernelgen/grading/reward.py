@@ -1,4 +1,4 @@
-"""What a verdict is worth as a number, for programs that train on it: `Verdict.reward`."""
+"""The worth of a verdict as a number, for programs that train on it: `Verdict.reward`."""
 
 import math
 
@@ -8,7 +8,7 @@ from kernelgen.errors import UserError
 
 
 class RewardPolicy(msgspec.Struct, frozen=True, kw_only=True):
-    """What a verdict is worth: `correct + per_speedup * min(speedup, most)`, or `failed`.
+    """The worth of a verdict: `correct + per_speedup * min(speedup, most)`, or `failed`.
 
     The speedup is the lower end of its 95 % interval, never the median: noise earns nothing. One
     that is not known counts as 0.

@@ -1,4 +1,4 @@
-"""What grading one candidate on one problem found: `Status`, `Verdict`, and what may be combined.
+"""The result of grading a candidate: `Status`, `Verdict`, and what may be combined.
 
 A verdict is a frozen record whose invariants are checked when it is made: PASSED needs a complete
 correctness record, a failure may not carry a speedup. `docs/json.md` describes the JSON form.
@@ -212,7 +212,7 @@ class SanitizerRecord(msgspec.Struct, frozen=True, kw_only=True):
 KernelOwner = Literal[
     "candidate", "triton", "cublas", "cudnn", "aten", "nccl", "inductor", "copy", "unknown"
 ]
-"""Whose a kernel is; `triton` is the candidate's own too, written in Triton."""
+"""The owner of a kernel; `triton` is the candidate's own too, written in Triton."""
 
 OWN_KERNELS: tuple[KernelOwner, ...] = ("candidate", "triton")
 """Those that count as the candidate's own."""

@@ -1,12 +1,11 @@
 """A KernelBench file as the text of a YAML problem, in which nothing of its module is lost.
 
 Literals that the module assigns once become `constants`. Everything else stays as it is written, in
-its order: up to the last statement that Model needs in `model`, what follows in `get_inputs`.
+its order: up to the last statement that Model needs in `model`, the rest in `get_inputs`.
 """
 
 import ast
-import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +13,10 @@ import msgspec
 import yaml
 
 from kernelgen.errors import ProblemError, UserError
-from kernelgen.kernelbench.module_parts import Part, parts_of
 from kernelgen.problem.kernelbench_file import read_kernelbench_problem
-from kernelgen.problem.python_text import bound_names, parse_python, undefined_names
+from kernelgen.problem.python_text import bound_names, name_uses, parse_python, undefined_names
 from kernelgen.problem.record import ConstantValue, Problem
-from kernelgen.problem.yaml_file import problem_of, read_constants
+from kernelgen.problem.yaml_file import Constants, problem_of, read_constants
 from kernelgen.problem.yaml_tree import read_tree
 from kernelgen.solution.imports import modules_beyond
 from kernelgen.solution.source import Source, is_main_block
@@ -34,12 +32,16 @@ _FUNCTIONS = ("get_inputs", "get_init_inputs")
 _ARITHMETIC = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv)
 
 
-class _Constant(msgspec.Struct, frozen=True, kw_only=True):
-    """A constant as YAML writes it; `comment` is what stood beside it."""
+class _Part(msgspec.Struct, frozen=True, kw_only=True, eq=False):
+    """A statement at the top level of a module, and its text with the comments above it."""
 
-    name: str
-    written: str
-    comment: str = ""
+    node: ast.stmt
+    text: str
+
+    @property
+    def function(self) -> str | None:
+        """Return the name of the function that it defines."""
+        return self.node.name if isinstance(self.node, ast.FunctionDef) else None
 
 
 def yaml_form(source: Path, destination: Path) -> str:
@@ -54,7 +56,7 @@ def yaml_form(source: Path, destination: Path) -> str:
     """
     problem = read_kernelbench_problem(source)
     assert problem.module_source is not None
-    parts = parts_of(problem.module_source)
+    parts = _parts_of(problem.module_source)
     functions = {name: [p for p in parts if p.function == name] for name in _FUNCTIONS}
     for name, found in functions.items():
         if len(found) != 1:
@@ -72,53 +74,79 @@ def yaml_form(source: Path, destination: Path) -> str:
         "get_inputs": _joined([*rest[cut:], *functions["get_inputs"]]),
         "get_init_inputs": _joined(functions["get_init_inputs"]),
     }
-    text = "\n".join(
-        [
-            f"# From {source.parent.name}/{source.name}.",
-            f"summary: {_written(problem.summary)}",
-            # What Model is made with, the solution's constructor needs too.
-            *([f"allowed_imports: [{', '.join(sorted(beyond))}]"] if beyond else ()),
-            *_constant_lines(lifted),
-            *(line for key, block in blocks.items() for line in _block_lines(key, block)),
-        ]
-    )
-    _require_same(source, destination, f"{text}\n", blocks)
-    return f"{text}\n"
+    lines = [
+        f"# From {source.parent.name}/{source.name}.",
+        f"summary: {_written(problem.summary)}",
+        # The solution's constructor needs what Model is made with, too.
+        *([f"allowed_imports: [{', '.join(sorted(beyond))}]"] if beyond else ()),
+        *_constant_lines(lifted),
+    ]
+    for key, text in blocks.items():
+        lines += [f"\n{key}: |", *(f"  {line}" if line else "" for line in text.split("\n"))]
+    text = "\n".join([*lines, ""])
+    _require_same(source, destination, text, blocks)
+    return text
 
 
-def _refuse_early_call(source: Path, part: Part) -> None:
+def _parts_of(text: str) -> list[_Part]:
+    """Return the statements of a module that parses, in order.
+
+    A statement that shares a line with another is written anew.
+    """
+    text = text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
+    lines, nodes = text.split("\n"), parse_python(text).body
+    parts: list[_Part] = []
+    end = 0
+    for node, following in zip(nodes, [*nodes[1:], None], strict=True):
+        first, last = _first_line(node), node.end_lineno or node.lineno
+        shares = first <= end or (following is not None and _first_line(following) <= last)
+        if following is None:
+            last = len(lines)
+        above = [line.strip() for line in lines[end : first - 1]]
+        own = ast.unparse(node) if shares else "\n".join(lines[first - 1 : last]).rstrip()
+        parts.append(_Part(node=node, text="\n".join([*above, own])))
+        end = last
+    return parts
+
+
+def _first_line(node: ast.stmt) -> int:
+    decorators: list[ast.expr] = getattr(node, "decorator_list", [])
+    return min([node.lineno, *(decorator.lineno for decorator in decorators)])
+
+
+def _refuse_early_call(source: Path, part: _Part) -> None:
     """Refuse a statement that needs get_inputs when the module is imported: it comes later now."""
-    for node in part.run_on_import():
-        if isinstance(node, ast.Name) and node.id in _FUNCTIONS:
-            message = f"`{node.id}` is used while the file is imported; call it in a function"
-            raise ProblemError(source, node.lineno, node.id, message)
+    at_once, _ = name_uses(ast.Module([part.node], []))
+    for use in () if is_main_block(part.node) else sorted(at_once):
+        if use.name in _FUNCTIONS:
+            message = f"`{use.name}` is used while the file is imported; call it in a function"
+            raise ProblemError(source, use.line, use.name, message)
 
 
-def _is_left_out(part: Part, problem: Problem) -> bool:
+def _is_left_out(part: _Part, problem: Problem) -> bool:
     """Whether a statement is given to every YAML problem, stands in it elsewhere, or never runs."""
     if isinstance(part.node, ast.Import | ast.ImportFrom):
         return ast.unparse(part.node) in _GIVEN
-    said = part.docstring is not None and part.docstring.strip() == problem.summary
-    return said or is_main_block(part.node)
+    docstring = ast.get_docstring(ast.Module([part.node], [])) or ""
+    return docstring.strip() == problem.summary or is_main_block(part.node)
 
 
-def _lifted(parts: list[Part]) -> dict[Part, list[_Constant]]:
+def _lifted(parts: list[_Part]) -> dict[_Part, Constants]:
     """Return the assignments that become constants, with these."""
-    found = {part: made for part in parts if (made := _constants_of(part)) is not None}
+    found = {part: made for part in parts if (made := _constants_of(part.node)) is not None}
     # A name that is bound twice has no one value.
     while True:
-        others = [part for part in parts if part not in found]
-        names = [constant.name for made in found.values() for constant in made]
-        taken = {name for part in others for name in bound_names(part.text)}
+        names = [name for made in found.values() for name in made]
+        taken = {name for p in parts if p not in found for name in bound_names(p.text)}
         taken |= {name for name in names if names.count(name) > 1}
-        kept = {p: made for p, made in found.items() if taken.isdisjoint(c.name for c in made)}
+        kept = {part: made for part, made in found.items() if taken.isdisjoint(made)}
         if len(kept) == len(found):
             return kept
         found = kept
 
 
-def _constants_of(part: Part) -> list[_Constant] | None:
-    node = part.node
+def _constants_of(node: ast.stmt) -> Constants | None:
+    """Return the constants that a statement assigns, None where YAML cannot have all it does."""
     if not isinstance(node, ast.Assign) or len(node.targets) != 1:
         return None
     (target,) = node.targets
@@ -127,31 +155,22 @@ def _constants_of(part: Part) -> list[_Constant] | None:
         if not isinstance(node.value, ast.Tuple) or len(node.value.elts) != len(target.elts):
             return None
         pairs = list(zip(target.elts, node.value.elts, strict=True))
-    made = [_constant(name, value) for name, value in pairs]
-    if any(constant is None for constant in made):
-        return None
-    first, *others = [constant for constant in made if constant is not None]
-    comment = "; ".join(text for text in (first.comment, part.comment) if text)
-    return [msgspec.structs.replace(first, comment=comment), *others]
+    made: Constants = {}
+    for name, expression in pairs:
+        value = _value_of(expression)
+        if not isinstance(name, ast.Name) or value is None or not _is_read_back(name.id, value):
+            return None
+        made[name.id] = value
+    return made if len(made) == len(pairs) else None
 
 
-def _constant(target: ast.expr, node: ast.expr) -> _Constant | None:
-    """Return a name's constant, or None where YAML cannot have it: a list, None, such a name."""
-    if not isinstance(target, ast.Name):
-        return None
-    value = _value_of(node)
-    if value is None:
-        return None
+def _is_read_back(name: str, value: ConstantValue) -> bool:
+    """Whether YAML can have a constant of this name and value."""
     try:
-        written = _written(value)
-        pair = f"{target.id}: {written}".encode()
-        read = read_constants(read_tree(Path("constant"), pair))
+        pair = f"{name}: {_written(value)}".encode()
+        return repr(read_constants(read_tree(Path("constant"), pair))) == repr({name: value})
     except (ProblemError, UnicodeEncodeError):
-        return None
-    if repr(read) != repr({target.id: value}):
-        return None
-    comment = ast.unparse(node) if isinstance(node, ast.BinOp) else ""
-    return _Constant(name=target.id, written=written, comment=comment)
+        return False
 
 
 def _value_of(node: ast.expr) -> ConstantValue | None:
@@ -179,21 +198,12 @@ def _is_constant(value: Any) -> bool:
 
 
 def _written(value: ConstantValue) -> str:
-    """Return a value as YAML has it; a text is in quotes only where it must be."""
-    if isinstance(value, tuple):
-        return f"[{', '.join(_written(item) for item in value)}]"
-    if not isinstance(value, str):
-        return yaml.safe_dump(value).removesuffix("...\n").strip()
-    quoted = json.dumps(value, ensure_ascii=False)
-    try:
-        plain = read_tree(Path("text"), f"- [{value}]\n- {value}".encode()).elements()
-        alone = [plain[0].constant(), plain[1].constant()]
-    except (ProblemError, UnicodeEncodeError):
-        return quoted
-    return value if alone == [(value,), value] else quoted
+    """Return a value as YAML has it, in one line."""
+    text: str = yaml.safe_dump(value, default_flow_style=True, allow_unicode=True, width=10**9)
+    return text.removesuffix("...\n").strip()
 
 
-def _last_needed(parts: list[Part]) -> int:
+def _last_needed(parts: list[_Part]) -> int:
     """Return the position of the last statement that Model needs, itself included."""
     bound = [bound_names(part.text) for part in parts]
     needed, used = set[int](), {"Model"}
@@ -204,19 +214,15 @@ def _last_needed(parts: list[Part]) -> int:
         if not more:
             return max(needed, default=-1)
         needed |= more
-        used |= {name for n in more for name in parts[n].names}
+        nodes = [node for n in more for node in ast.walk(parts[n].node)]
+        used |= {node.id for node in nodes if isinstance(node, ast.Name)}
 
 
-def _joined(parts: Iterable[Part]) -> str:
-    """Return statements one after the other, as far apart as they were."""
-    lines: list[str] = []
-    for part in parts:
-        lines += [""] * (part.blank_lines if lines else 0)
-        lines += [*part.leading, *part.text.split("\n")]
-    return "\n".join(lines)
+def _joined(parts: list[_Part]) -> str:
+    return "\n".join(part.text for part in parts).strip("\n")
 
 
-def _declared(parts: list[Part]) -> str:
+def _declared(parts: list[_Part]) -> str:
     """Declare, without defining them, names that the module does not define either.
 
     They are in branches that never run; a YAML problem is refused where a name is misspelt.
@@ -227,19 +233,16 @@ def _declared(parts: list[Part]) -> str:
     return "".join(lines)
 
 
-def _constant_lines(lifted: dict[Part, list[_Constant]]) -> Iterator[str]:
+def _constant_lines(lifted: dict[_Part, Constants]) -> Iterator[str]:
+    """Yield constants, below what the file has in their place where that is not the same."""
     if lifted:
         yield "\nconstants:"
     for part, made in lifted.items():
-        yield from (f"  {line}" for line in part.leading)
-        for constant in made:
-            comment = f"  # {constant.comment}" if constant.comment else ""
-            yield f"  {constant.name}: {constant.written}{comment}"
-
-
-def _block_lines(key: str, text: str) -> Iterator[str]:
-    yield f"\n{key}: |"
-    yield from (f"  {line}" if line else "" for line in text.split("\n"))
+        pairs = [f"{name}: {_written(value)}" for name, value in made.items()]
+        lines = list(filter(None, part.text.split("\n")))
+        if lines != [pair.replace(":", " =", 1) for pair in pairs]:
+            yield from (f"  {line if line[0] == '#' else f'# {line}'}" for line in lines)
+        yield from (f"  {pair}" for pair in pairs)
 
 
 def _require_same(source: Path, destination: Path, text: str, blocks: dict[str, str]) -> None:

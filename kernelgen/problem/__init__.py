@@ -1,1 +1,1 @@
-"""What a problem is, and how one is read from YAML or from a KernelBench file."""
+"""Problems, read from YAML or from a KernelBench file."""

@@ -1,6 +1,7 @@
 """The Python blocks of a YAML problem: parsed and checked, never run."""
 
 import ast
+from collections.abc import Iterator
 from pathlib import Path
 
 from kernelgen.errors import ProblemError
@@ -42,27 +43,10 @@ class PythonBlock:
         first = self.value.first_text_line
         return self.value.error(message, line=None if first is None else first + line - 1)
 
-    def require_model(self) -> None:
-        """Refuse a block that does not define `class Model` with a `forward`."""
-        model = find_class(self.tree.body, "Model")
-        if model is None:
-            raise self.error("expected `class Model(nn.Module)`, found no class of that name")
-        if not model.bases:
-            raise self.error("expected `class Model(nn.Module)`, found no base class", model.lineno)
-        if find_function(model.body, "forward") is None:
-            raise self.error("expected Model to define `forward`, found none", model.lineno)
-
-    def require_function(self, name: str) -> None:
-        """Refuse a block that does not define a function callable without arguments."""
-        function = find_function(self.tree.body, name)
-        if function is None:
-            raise self.error(f"expected `def {name}()`, found no function of that name")
-        if isinstance(function, ast.AsyncFunctionDef):
-            raise self.error(f"expected `def {name}()`, found `async def`", function.lineno)
-        signature = signature_of(function, method=False)
-        if not signature.accepts(0):
-            message = f"expected `def {name}()`, found `def {name}{signature.text}`"
-            raise self.error(f"{message}; name its sizes under `constants`", function.lineno)
+    def require(self, name: str) -> None:
+        """Refuse a block without a part of the interface."""
+        for message, line in interface_faults(name, self.names, self.tree):
+            raise self.error(message, line or 1)
 
     def refuse_rebinding(self, names: tuple[str, ...]) -> None:
         """Refuse a block that binds a name which is given to it, such as a constant."""
@@ -86,22 +70,10 @@ def require_interface(path: Path, text: str, tree: ast.Module) -> None:
         ProblemError: one of them is missing or cannot be called without arguments, or Model
             cannot be called with what they return.
     """
-    bound = bound_names(text)
-    for name, written in _INTERFACE:
-        if name not in bound:
-            message = f"expected `{written}`, as a KernelBench file has it, found none; add it"
-            raise ProblemError(path, None, name, message)
-        function = find_function(tree.body, name)
-        if function is not None and not signature_of(function, method=False).accepts(0):
-            found = signature_of(function, method=False).text
-            message = f"expected `{written}`, found required parameters {found}; remove them"
-            raise ProblemError(path, function.lineno, name, message)
+    for name in INTERFACE:
+        for message, line in interface_faults(name, bound_names(text), tree):
+            raise ProblemError(path, line, name, message)
     model = find_class(tree.body, "Model")
-    if model is not None and model.bases and find_function(model.body, "forward") is None:
-        is_plain = any(ast.unparse(base).split(".")[-1] == "Module" for base in model.bases)
-        if is_plain:
-            message = "expected Model to define `forward`, found none; add it"
-            raise ProblemError(path, model.lineno, "Model", message)
     for method, maker in (("__init__", "get_init_inputs"), ("forward", "get_inputs")):
         takes = find_function(model.body if model else [], method)
         gives = find_function(tree.body, maker)
@@ -114,8 +86,38 @@ def require_interface(path: Path, text: str, tree: ast.Module) -> None:
             raise ProblemError(path, gives.lineno, maker, f"{message}; let them agree")
 
 
-_INTERFACE = (
-    ("Model", "class Model(nn.Module)"),
-    ("get_inputs", "def get_inputs()"),
-    ("get_init_inputs", "def get_init_inputs()"),
-)
+INTERFACE = {
+    "Model": "class Model(nn.Module)",
+    "get_inputs": "def get_inputs()",
+    "get_init_inputs": "def get_init_inputs()",
+}
+"""What a problem defines, as it is written."""
+
+
+def interface_faults(
+    name: str, bound: frozenset[str], tree: ast.Module
+) -> Iterator[tuple[str, int | None]]:
+    """Yield what is wrong with a part of the interface of a module that binds names, with the line.
+
+    What it is bound to other than by `def` or `class` is not looked at.
+    """
+    expected = f"expected `{INTERFACE[name]}`"
+    if name not in bound:
+        yield f"{expected}, found none; add it", None
+    function, model = find_function(tree.body, name), find_class(tree.body, name)
+    if function is not None:
+        text = signature_of(function, method=False).text
+        if isinstance(function, ast.AsyncFunctionDef):
+            yield f"{expected}, found `async def {name}{text}`", function.lineno
+        elif not signature_of(function, method=False).accepts(0):
+            mend = "name its sizes as constants"
+            yield f"{expected}, found `def {name}{text}`; {mend}", function.lineno
+    if model is not None and not model.bases:
+        yield f"{expected}, found no base class", model.lineno
+    elif model is not None and not (find_function(model.body, "forward") or _may_inherit(model)):
+        yield "expected Model to define `forward`, found none; add it", model.lineno
+
+
+def _may_inherit(model: ast.ClassDef) -> bool:
+    """Whether a class that is no plain nn.Module may have forward from a base."""
+    return all(ast.unparse(base).split(".")[-1] != "Module" for base in model.bases)

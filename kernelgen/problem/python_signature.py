@@ -1,4 +1,4 @@
-"""What a function in Python source can be called with, read from its syntax tree."""
+"""The arguments that a function in Python source takes, read from its syntax tree."""
 
 import ast
 import copy
@@ -12,27 +12,22 @@ class Signature(msgspec.Struct, frozen=True, kw_only=True):
     """The parameters of a function, without `self`.
 
     Attributes:
-        positional: names of the parameters that may be given by position.
-        defaults: source of each one's default, or None where it is required.
+        positional: how many parameters may be given by position.
+        required: how many of them have no default.
         variadic: there is a `*args`.
         required_keywords: keyword-only parameters without a default.
         text: the parameters as one would read them, such as `(x, eps=1e-05)`.
     """
 
-    positional: tuple[str, ...] = ()
-    defaults: tuple[str | None, ...] = ()
+    positional: int = 0
+    required: int = 0
     variadic: bool = False
     required_keywords: tuple[str, ...] = ()
     text: str = "()"
 
-    @property
-    def required(self) -> int:
-        """How many positional arguments a call needs."""
-        return sum(default is None for default in self.defaults)
-
     def accepts(self, count: int) -> bool:
         """Whether a call with `count` positional arguments and nothing else binds."""
-        fits = self.required <= count and (self.variadic or count <= len(self.positional))
+        fits = self.required <= count and (self.variadic or count <= self.positional)
         return fits and not self.required_keywords
 
 
@@ -44,14 +39,12 @@ def signature_of(function: Function, *, method: bool) -> Signature:
             arg.annotation = None
     if method and (args.posonlyargs or args.args):
         (args.posonlyargs or args.args).pop(0)
-    names = [arg.arg for arg in (*args.posonlyargs, *args.args)]
-    if len(args.defaults) > len(names):
-        args.defaults.pop(0)  # that of self
-    given = [ast.unparse(default) for default in args.defaults]
+    positional = len(args.posonlyargs) + len(args.args)
+    del args.defaults[: max(0, len(args.defaults) - positional)]  # that of self
     keywords = zip(args.kwonlyargs, args.kw_defaults, strict=True)
     return Signature(
-        positional=tuple(names),
-        defaults=(*([None] * (len(names) - len(given))), *given),
+        positional=positional,
+        required=positional - len(args.defaults),
         variadic=args.vararg is not None,
         required_keywords=tuple(arg.arg for arg, default in keywords if default is None),
         text=f"({ast.unparse(args)})",

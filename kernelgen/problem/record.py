@@ -15,7 +15,7 @@ ConstantValue = bool | int | float | str | tuple["ConstantValue", ...]
 """A named constant: a scalar, or a (nested) tuple of them, such as a shape."""
 
 Require = Literal["own_kernel", "anything"]
-"""What a solution has to run: a kernel of its own, or anything that is right."""
+"""The least that a solution runs: a kernel of its own, or anything that is right."""
 
 Libraries = Literal["allowed", "forbidden"]
 """Whether kernels of cuBLAS, cuDNN, ATen and the like may do a part of the work."""
@@ -24,7 +24,7 @@ Buffers = Literal["ignored", "compared"]
 """Whether each timed call counts as one after a change of the parameters, or none does."""
 
 Rule = Literal["exact", "kernelbench"]
-"""What outputs are compared with: the exact result, or the fp32 reference as KernelBench does."""
+"""The standard for outputs: the exact result, or the fp32 reference as KernelBench has it."""
 
 DEFAULT_TOLERANCE = 1e-5
 LARGEST_TOLERANCE = 1e-2
@@ -49,7 +49,7 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Minimal(msgspec.Struct, frozen=True, kw_only=True):
-    """What a problem declares that its main case takes at least; None leaves it to be counted.
+    """The least work of a main case as its problem declares it; None leaves it to be counted.
 
     Attributes:
         bytes: to be moved through the device's memory.

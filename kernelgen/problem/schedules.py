@@ -20,7 +20,7 @@ from kernelgen.problem.yaml_tree import YamlValue, read_tree
 
 CPU = "cpu"
 GPUS = ("sm_80", "sm_90a", "sm_100a")
-"""What a CUDA solution can be rendered for, as nvcc names it; later GPUs of a line run it too."""
+"""Architectures to render CUDA for, as nvcc names them; later GPUs of a line run it too."""
 _KEY = "schedules"
 _EXAMPLE = 256
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from kernelgen.errors import ProblemError
-from kernelgen.problem.python_block import GIVEN_IMPORTS, PythonBlock
+from kernelgen.problem.python_block import GIVEN_IMPORTS, INTERFACE, PythonBlock
 from kernelgen.problem.record import (
     LARGEST_TOLERANCE,
     MAIN_CASE,
@@ -27,7 +27,6 @@ from kernelgen.problem.text import read_raw
 from kernelgen.problem.yaml_tree import YamlValue, read_tree
 
 _REQUIRED = ("summary", "model", "get_inputs", "get_init_inputs")
-_INTERFACE = ("Model", "ModelNew", "get_inputs", "get_init_inputs")
 _LARGEST_COUNT = 10**18
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*")
 _KERNELBENCH = re.compile(r"[1-9]/[1-9][0-9]{0,3}", re.ASCII)
@@ -101,7 +100,7 @@ def read_constants(value: YamlValue) -> Constants:
             raise item.error("expected a Python name of letters, digits and `_`; rename it")
         if keyword.iskeyword(name):
             raise item.error(f"`{name}` is a keyword of Python; rename it")
-        hidden = name in (*GIVEN_IMPORTS, *_INTERFACE) or name in dir(builtins)
+        hidden = name in (*GIVEN_IMPORTS, *INTERFACE, "ModelNew") or name in dir(builtins)
         if hidden or name.startswith("__"):
             raise item.error(f"`{name}` already has a meaning in the Python blocks; rename it")
         constants[name] = item.constant()
@@ -134,9 +133,9 @@ def _kind(value: ConstantValue) -> str:
 def _check_blocks(
     constants: Constants, model: PythonBlock, inputs: PythonBlock, init_inputs: PythonBlock
 ) -> None:
-    model.require_model()
-    inputs.require_function("get_inputs")
-    init_inputs.require_function("get_init_inputs")
+    model.require("Model")
+    inputs.require("get_inputs")
+    init_inputs.require("get_init_inputs")
     model.refuse_rebinding((*constants, "get_inputs", "get_init_inputs"))
     inputs.refuse_rebinding((*constants, "Model", "get_init_inputs"))
     init_inputs.refuse_rebinding((*constants, "Model", "get_inputs"))
@@ -177,7 +176,7 @@ def _cases(value: YamlValue, constants: Constants, given: frozenset[str]) -> tup
 
 def _case_inputs(value: YamlValue, constants: Constants, given: frozenset[str]) -> str:
     block = PythonBlock(value)
-    block.require_function("get_inputs")
+    block.require("get_inputs")
     block.refuse_rebinding((*constants, "Model", "get_init_inputs"))
     block.refuse_undefined(given | block.names)
     return block.text

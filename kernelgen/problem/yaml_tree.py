@@ -214,7 +214,7 @@ def read_tree(path: Path, raw: bytes) -> YamlValue:
     try:
         node = yaml.compose(text, Loader=_Loader)
     except yaml.MarkedYAMLError as error:
-        # What is left open is found at the end of the file; the mistake is where it begins.
+        # A bracket left open is found at the end of the file; the mistake is where it begins.
         problem = str(error.problem)
         left_open = "end of stream" in problem
         mark = (error.context_mark if left_open else None) or error.problem_mark

@@ -9,8 +9,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from kernelgen.grading.identity import versions
-from kernelgen.grading.options import Job, compiles_baselines
+from kernelgen.grading.options import compiles_baselines
+from kernelgen.grading.queue.identity import versions
+from kernelgen.grading.queue.job import Job
 from kernelgen.grading.supervisor.crew import Crew, ended
 from kernelgen.grading.supervisor.servers import FORK_SERVER_CODE
 from kernelgen.grading.verdict import Status, Verdict, owner_of

@@ -13,13 +13,12 @@ from typing import Any
 import msgspec
 
 from kernelgen.errors import KernelgenFault, UserError
-from kernelgen.grading.identity import release
-from kernelgen.grading.journal import Journal
-from kernelgen.grading.options import GradeOptions, Job, Observer
-from kernelgen.grading.queued import AnyLane, fault_of
+from kernelgen.grading.options import GradeOptions, Phase
+from kernelgen.grading.queue.identity import release
+from kernelgen.grading.queue.job import AnyLane, Job, LaneLost, LaneStopped
+from kernelgen.grading.queue.journal import Journal
 from kernelgen.grading.supervisor.crew import Crew
 from kernelgen.grading.supervisor.file_grading import FileGrading
-from kernelgen.grading.supervisor.lane import LaneLost, LaneStopped
 from kernelgen.grading.verdict import Verdict
 from kernelgen.service import node
 from kernelgen.service.joining import import_ray, join
@@ -72,6 +71,7 @@ class Cluster(Crew):
         # A CPU's times suffer from compilers, so that there each worker builds in its turn.
         self._builds_apart = gpus and self._ray.cluster_resources().get("CPU", 0) >= 1
         self._jobs = jobs or min(found.jobs for _, found in surveyed)
+        self._changing = threading.Lock()
         self._workers: dict[str, Any] = {}
         self._up: set[str] = set()
         super().__init__(self._jobs * len(self._places), gpus=tuple(self._places), journal=journal)
@@ -83,7 +83,7 @@ class Cluster(Crew):
         try:
             super().__exit__(*exception)
         finally:
-            with self._change:
+            with self._changing:
                 workers, self._workers = self._workers, {}
             with contextlib.suppress(self._ray.exceptions.RayError):
                 closing = [workers[gpu].close.remote() for gpu in workers if gpu in self._up]
@@ -158,12 +158,12 @@ class Cluster(Crew):
     def _started(self, gpu: str) -> tuple[Any, Facts]:
         """Return the worker on a GPU or node, once it is there."""
         for attempt in range(1, _STARTS + 1):
-            with self._change:
+            with self._changing:
                 worker = self._workers.get(gpu) or self._start_worker(gpu)
             reference = worker.facts.remote()
             deadline = time.monotonic() + _PATIENCE_S
             while not _is_done(self._ray, reference):
-                if self._stopping:
+                if self._queue.closed:
                     raise LaneStopped
                 if self._lanes:
                     deadline = time.monotonic() + _PATIENCE_S
@@ -181,7 +181,7 @@ class Cluster(Crew):
                 continue
             if not set(found.devices) <= set(self.devices or ()):
                 raise KernelgenFault(f"node {found.host} has other devices than the run began with")
-            with self._change:
+            with self._changing:
                 self._up.add(gpu)
             return worker, found
         raise AssertionError
@@ -195,7 +195,7 @@ class Cluster(Crew):
 
     def _drop(self, gpu: str, worker: Any) -> None:
         """End a worker that is of no use, if it still runs; the next lane starts another."""
-        with self._change:
+        with self._changing:
             if self._workers.get(gpu) is worker:
                 del self._workers[gpu]
                 self._up.discard(gpu)
@@ -220,29 +220,29 @@ class _RayLane:
         self._stopped.set()
 
     def grade_one(
-        self, job: Job, index: int, observer: Observer, *, stop: threading.Event | None = None
+        self, job: Job, number: int, phase: Phase, *, stop: threading.Event | None = None
     ) -> Verdict:
         """Grade a file; raises LaneStopped, and LaneLost where the worker is gone."""
         stop = stop or threading.Event()
-        ready = FileGrading(job, index, observer, stop).prepared()
+        ready = FileGrading(job, number, phase, stop).prepared()
         if isinstance(ready, Verdict):
             return ready
-        observer.phase(index, f"on {self._found.host}")
+        phase(f"on {self._found.host}")
         errors = self._ray.exceptions
         try:
             built = self._built(ready)
-            reply = self._worker.grade.remote(index, ready, built)
+            reply = self._worker.grade.remote(number, ready, built)
             while not _is_done(self._ray, reply):
                 if self._stopped.is_set():
                     raise LaneStopped
                 if stop.is_set():
                     # Again and again: it may not have arrived before.
-                    self._worker.cancel.remote(index)
+                    self._worker.cancel.remote(number)
             if stop.is_set():
                 raise LaneStopped
             data, self.environment = self._ray.get(reply)
         except errors.RayTaskError as error:
-            return fault_of(ready, f"on {self._found.host}: {_last_line(error)}")
+            return ready.fault(f"on {self._found.host}: {_last_line(error)}")
         except errors.RayError as error:
             if self._stopped.is_set() or stop.is_set():
                 raise LaneStopped from error
@@ -253,7 +253,7 @@ class _RayLane:
         """Have what a file builds compiled wherever there is a CPU, as a reference to it."""
         if not self._builds_apart or job.options.build_cache is None:
             return []
-        # Who turns containment off wants to see a candidate without it, its build included.
+        # With containment off, a candidate is seen without it, its build included.
         if job.options.sandbox == "off":
             return []
         build = self._ray.remote(num_cpus=1, max_retries=2)(node.build)

@@ -1,4 +1,4 @@
-"""What a service has accepted, and what it answers: jobs by the content of what was asked.
+"""The questions that a service has accepted, and its answers, by the content of the question.
 
 The same question is the same job, whoever asks it and how often. An accepted one is a file until
 its verdict is in the journal, so that a service that is killed goes on with it.
@@ -16,10 +16,10 @@ import msgspec
 
 from kernelgen.destination import write_whole
 from kernelgen.errors import KernelgenFault, UserError
-from kernelgen.grading.identity import key_of
-from kernelgen.grading.journal import Journal
-from kernelgen.grading.options import GradeOptions, Job
-from kernelgen.grading.queued import fault_of
+from kernelgen.grading.options import GradeOptions
+from kernelgen.grading.queue.identity import key_of
+from kernelgen.grading.queue.job import Job
+from kernelgen.grading.queue.journal import Journal
 from kernelgen.grading.verdict import Owner, Verdict
 from kernelgen.problem.kernelbench_file import read_kernelbench_problem
 from kernelgen.problem.library import load_problem, problem_names
@@ -42,7 +42,7 @@ Tolerance = Annotated[float, msgspec.Meta(gt=0, le=LARGEST_TOLERANCE)]
 
 
 class Rules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a client may choose; anything left out is as the service was started.
+    """The choices of a client; anything left out is as the service was started.
 
     Attributes:
         time: whether to time the candidate.
@@ -272,13 +272,13 @@ class Desk:
             alone=before > 0,
         )
         if before >= _MOST_TRIES:
-            return fault_of(job, _DEADLY)
+            return job.fault(_DEADLY)
         try:
             return await self._grader.grade_job(
                 job, lambda: self._journal.note_begun(number, before + 1)
             )
         except KernelgenFault as fault:
-            return fault_of(job, str(fault))
+            return job.fault(str(fault))
         finally:
             # It has a verdict or was taken back: either way the service has outlived it.
             if self._journal.begun(number) > before:

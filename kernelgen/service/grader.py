@@ -15,11 +15,11 @@ from pathlib import Path
 import msgspec
 
 from kernelgen.errors import KernelgenFault, UserError
-from kernelgen.grading.journal import Journal
-from kernelgen.grading.options import GradeOptions, Job, compiles_baselines
+from kernelgen.grading.options import GradeOptions, compiles_baselines
+from kernelgen.grading.queue.job import Job, LaneStopped
+from kernelgen.grading.queue.journal import Journal
 from kernelgen.grading.supervisor.crew import Crew
 from kernelgen.grading.supervisor.grade import usual_jobs
-from kernelgen.grading.supervisor.lane import LaneStopped
 from kernelgen.grading.verdict import Verdict
 from kernelgen.problem.library import load_problem
 from kernelgen.problem.record import Problem

@@ -18,7 +18,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 
 import kernelgen
 from kernelgen.errors import UserError
-from kernelgen.grading.journal import Journal
+from kernelgen.grading.queue.journal import Journal
 from kernelgen.grading.supervisor.crew import Crew
 from kernelgen.grading.verdict import Verdict
 from kernelgen.service.desk import Desk, JobState, QueueFull, Request, Settings
@@ -90,7 +90,7 @@ def _full(_: Any, error: OSError) -> Response[Refusal]:
 
 
 class _Metrics:
-    """What /metrics tells."""
+    """The counters behind /metrics."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()

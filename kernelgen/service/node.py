@@ -1,4 +1,4 @@
-"""What runs on the nodes of a Ray cluster: facts, builds, and a worker that grades.
+"""The part that runs on nodes of a Ray cluster: facts, builds, and a worker that grades.
 
 Ray finds these by their names, so that a node needs the same kernelgen. Nothing here imports Ray
 before it runs in one of its processes.
@@ -19,8 +19,9 @@ from kernelgen.build.prebuild import Wanted, prebuild
 from kernelgen.build.store import BuildStore
 from kernelgen.build.toolchain import builds_folder
 from kernelgen.errors import KernelgenFault
-from kernelgen.grading.identity import devices, release
-from kernelgen.grading.options import GradeOptions, Job, compiles_baselines
+from kernelgen.grading.options import GradeOptions, compiles_baselines
+from kernelgen.grading.queue.identity import devices, release
+from kernelgen.grading.queue.job import Job
 from kernelgen.grading.supervisor.crew import Crew
 from kernelgen.grading.supervisor.grade import require_tools, usual_jobs
 from kernelgen.grading.verdict import Verdict
@@ -29,7 +30,7 @@ from kernelgen.solution.file import read_solution
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
-    """What a node says of itself.
+    """The facts that a node tells of itself.
 
     Attributes:
         host: its name.

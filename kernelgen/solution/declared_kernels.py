@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-# What may stand with parentheses between __global__ and the kernel's name.
+# Attributes with parentheses between __global__ and the kernel's name.
 _ATTRIBUTES = frozenset({
     "__launch_bounds__", "__cluster_dims__", "__block_size__", "__maxnreg__", "__attribute__",
     "__declspec", "__align__", "alignas", "decltype", "enable_if_t",
@@ -30,7 +30,7 @@ _WITHOUT_A_NAME = ("_GLOBAL__N_", "_INTERNAL_")
 
 
 class DeclaredKernels(msgspec.Struct, frozen=True, kw_only=True):
-    """What a text says about its kernels.
+    """The words of a text about its kernels.
 
     Attributes:
         cuda: names declared `__global__`.

@@ -1,4 +1,4 @@
-"""What checking a solution's contract can find."""
+"""Findings of a check of a solution's contract."""
 
 from typing import Literal
 

@@ -15,7 +15,7 @@ from kernelgen.solution.source import IGNORED_FUNCTIONS, Source, ids_within, is_
 
 # The packages that the torch wheel itself installs.
 _TORCH = frozenset({"torch", "functorch", "torchgen"})
-# What torch's wheels for a GPU install, and those without one do not.
+# Packages that torch's wheels for a GPU install, and those without one do not.
 _WITH_A_GPU = frozenset({"triton"})
 # Packages that hold no solution to a problem.
 _NO_SOLUTIONS = frozenset({"triton", "numpy", "scipy", "einops", "packaging", "ninja"})

@@ -8,7 +8,7 @@ import msgspec
 
 from kernelgen.problem.python_signature import Function, Signature, find_function, signature_of
 from kernelgen.solution.finding import Finding, error, warning
-from kernelgen.solution.reference_facts import ReferenceFacts, source_of_value
+from kernelgen.solution.reference_facts import ReferenceFacts
 from kernelgen.solution.source import Source
 
 _NAME = "ModelNew"
@@ -162,17 +162,4 @@ def _method_findings(name: str, lineage: _Lineage, facts: ReferenceFacts) -> lis
             "which the first does not accept; give it the reference's parameters"
         )
         return [(error if certain else warning)(found.lineno, message)]
-    if not ours.variadic and _differ(ours, theirs):
-        message = f"{shown}: the same call fits both, but they differ; give it the reference's"
-        return [warning(found.lineno, message)]
     return []
-
-
-def _differ(ours: Signature, theirs: Signature) -> bool:
-    def values(signature: Signature) -> list[str | None]:
-        return [
-            None if default is None else source_of_value(ast.parse(default, mode="eval").body)
-            for default in signature.defaults
-        ]
-
-    return ours.positional != theirs.positional or values(ours) != values(theirs)

@@ -1,4 +1,4 @@
-"""What the contract needs to know of a problem's reference, read from its source, never run."""
+"""Facts of a problem's reference for the contract, read from its source, never run."""
 
 import ast
 from collections.abc import Iterator

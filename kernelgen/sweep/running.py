@@ -1,14 +1,17 @@
 """The points of a plan on their way to times: graded one after another, in one lane."""
 
+import contextlib
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from kernelgen.grading.identity import versions
 from kernelgen.grading.launch import scratch_folder
-from kernelgen.grading.options import GradeOptions, Job, Observer, compiles_baselines
-from kernelgen.grading.supervisor.lane import Lane
+from kernelgen.grading.options import GradeOptions, Observer, compiles_baselines
+from kernelgen.grading.queue.identity import versions
+from kernelgen.grading.queue.job import Job
+from kernelgen.grading.supervisor.lane import Lane, open_oracles
 from kernelgen.grading.verdict import Verdict
 from kernelgen.report.outcome import stopped_code
 from kernelgen.sandbox.survey import require_namespaces
@@ -39,7 +42,10 @@ def sweep(plan: Plan, options: GradeOptions, observer: Observer) -> tuple[Sweep,
     try:
         with (
             scratch_folder() as scratch,
-            Lane(scratch, compiles=compiles_baselines(options)) as lane,
+            contextlib.closing(
+                open_oracles(scratch, compiles=compiles_baselines(options))
+            ) as oracles,
+            Lane(scratch, oracles) as lane,
         ):
             for index, point in enumerate(plan.points):
                 own = msgspec.structs.replace(options, problem=point.problem)
@@ -47,7 +53,7 @@ def sweep(plan: Plan, options: GradeOptions, observer: Observer) -> tuple[Sweep,
                 sizes = "_".join(str(point.labels[label]) for label in (plan.series, plan.x))
                 path = Path(f"{plan.problem.name}_{sizes}.py")
                 job = Job(path=path, data=point.source.encode(), options=own)
-                verdict = lane.grade_one(job, index, observer)
+                verdict = lane.grade_one(job, index, partial(observer.phase, index))
                 environment |= lane.environment
                 verdicts.append(verdict)
                 observer.finished(index, verdict)

@@ -1,5 +1,6 @@
 """A search from beginning to end: what is tuned, the descent, the fair comparison, the grading."""
 
+import contextlib
 import itertools
 import time
 from collections.abc import Callable, Iterator
@@ -10,8 +11,9 @@ import msgspec
 
 from kernelgen.errors import UserError
 from kernelgen.grading.launch import scratch_folder
-from kernelgen.grading.options import GradeOptions, Job, PhasesOnly
-from kernelgen.grading.supervisor.lane import Lane
+from kernelgen.grading.options import GradeOptions
+from kernelgen.grading.queue.job import Job
+from kernelgen.grading.supervisor.lane import Lane, open_oracles
 from kernelgen.grading.timing.times import CANDIDATE
 from kernelgen.grading.verdict import UNKNOWN_TIME, Verdict
 from kernelgen.problem.record import Backend, Problem, device_of
@@ -203,11 +205,15 @@ def grader(target: Target) -> Iterator[Grade]:
     options = GradeOptions(problem=target.problem, device=device_of(target.backend), baselines=())
     numbers = itertools.count()
     path = Path(f"{target.problem.name}.py")
-    with scratch_folder() as scratch, Lane(scratch) as lane:
+    with (
+        scratch_folder() as scratch,
+        contextlib.closing(open_oracles(scratch, compiles=False)) as oracles,
+        Lane(scratch, oracles) as lane,
+    ):
 
         def graded(text: str, phase: Phase) -> Result:
             job = Job(path=path, data=text.encode(), options=options)
-            return result_of(lane.grade_one(job, next(numbers), PhasesOnly(phase)))
+            return result_of(lane.grade_one(job, next(numbers), phase))
 
         yield graded
 

@@ -5,6 +5,7 @@ Files are built and checked at once; on each GPU one is timed while nothing else
 """
 
 import contextlib
+import functools
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -13,13 +14,12 @@ from typing import Any
 
 import msgspec
 
-from kernelgen.grading.awaited import Awaited
-from kernelgen.grading.file_queue import FileQueue
-from kernelgen.grading.journal import Journal
 from kernelgen.grading.launch import scratch_folder
-from kernelgen.grading.options import Job, Observer, PhasesOnly
-from kernelgen.grading.queued import AnyLane, Queued, fault_of
-from kernelgen.grading.supervisor.lane import Lane, LaneLost, LaneStopped, open_oracles
+from kernelgen.grading.options import Observer
+from kernelgen.grading.queue.job import AnyLane, Entry, Job, LaneLost, LaneStopped
+from kernelgen.grading.queue.journal import Journal
+from kernelgen.grading.queue.queue import Queue
+from kernelgen.grading.supervisor.lane import Lane, open_oracles
 from kernelgen.grading.supervisor.oracles import Oracles
 from kernelgen.grading.supervisor.timing_lock import Displaced, LockStopped
 from kernelgen.grading.verdict import Verdict
@@ -34,8 +34,8 @@ _POLL_S = 0.5
 class Crew(contextlib.AbstractContextManager["Crew"]):
     """Grades files, several at once; on leaving, also by ^C, everything that was started is gone.
 
-    A lane that cannot be opened leaves its files to the others. `FileQueue` says which file comes
-    next, and which is graded again; `Awaited`, who waits for which verdict.
+    A lane that cannot be opened leaves its files to the others. `Queue` says which file comes
+    next, which is graded again, and who waits for which verdict.
 
     Args:
         lanes: how many files to grade at once.
@@ -48,7 +48,6 @@ class Crew(contextlib.AbstractContextManager["Crew"]):
     Attributes:
         lanes: how many files are graded at once.
         devices: that verdicts depend on, as `identity.devices`; None are this machine's.
-        environment: facts about the versions and, once a device was used, about it.
     """
 
     def __init__(
@@ -64,37 +63,33 @@ class Crew(contextlib.AbstractContextManager["Crew"]):
         self._cores = shares_of_cores(cores, lanes) if share_cores else [tuple(cores)] * lanes
         self._gpus = tuple(gpus)
         self._compiles = compiles
-        self._change = threading.Condition()
-        self._files = FileQueue()
-        self._awaited = Awaited(self._change, journal)
-        self._numbers = 0
-        self._stopping = False
+        self._starting = threading.Lock()
+        self._queue = Queue(journal)
         self._lanes: list[AnyLane] = []
-        self._unopened: Exception | None = None
         self._oracles: dict[str, Oracles] = {}
         self._threads: list[threading.Thread] = []
         self._held = contextlib.ExitStack()
-        self.environment: dict[str, Any] = {} if journal is None else dict(journal.environment)
         self.lanes = lanes
         self.devices: Sequence[str] | None = None
 
     def __exit__(self, *_: object) -> None:
-        with self._change:
-            self._stopping = True
-            waiting = self._files.clear()
-            self._change.notify_all()
+        with self._starting:
+            self._queue.close()
         # Lanes first: what they find once the oracles are gone is no verdict.
         for lane in list(self._lanes):
             lane.stop()
         for oracles in self._oracles.values():
             oracles.stop()
-        for task in waiting:
-            self._end(task, None)
         for thread in self._threads:
             # ^C may have come before it was started.
             if thread.ident is not None:
                 thread.join()
         self._held.close()
+
+    @property
+    def environment(self) -> dict[str, Any]:
+        """Facts about the versions and, once a device was used, about it."""
+        return self._queue.environment
 
     def submit(
         self,
@@ -119,11 +114,19 @@ class Crew(contextlib.AbstractContextManager["Crew"]):
         Raises:
             KernelgenFault: what the lanes share cannot be started.
         """
-        task = Queued(job, observer or PhasesOnly(lambda _: None), index)
-        task.begins = begins
-        if not self._awaited.tell_known(task, self.devices):
-            self._queue(task)
-        return task.future
+        entry = Entry(job=job, observer=observer, index=index, begins=begins, alone=job.alone)
+        if not self._queue.tell_known(entry, self.devices):
+            self.start()
+            self._queue.add(entry)
+        return entry.future
+
+    def cancel(self, future: Future[Verdict]) -> None:
+        """Take a file back: it is not begun, or what runs for it ends; any thread may call this.
+
+        Its future is cancelled, or raises LaneStopped soon. Others go on, also those with the same
+        content.
+        """
+        self._queue.cancel(future)
 
     def start(self) -> None:
         """Start the lanes now, beside what the caller looks up before the first file for them.
@@ -131,22 +134,9 @@ class Crew(contextlib.AbstractContextManager["Crew"]):
         Raises:
             KernelgenFault: what the lanes share cannot be started.
         """
-        with self._change:
-            if not self._threads and not self._stopping:
+        with self._starting:
+            if not self._threads and not self._queue.closed:
                 self._start()
-
-    def _queue(self, task: Queued) -> None:
-        with self._change:
-            self.start()
-            if self._stopping:
-                task.future.cancel()
-            elif not self._files.lanes_for(task):
-                task.future.set_exception(self._unopened or LaneStopped())
-            elif self._awaited.add(task):
-                self._numbers += 1
-                task.number = self._numbers
-                self._files.append(task)
-                self._change.notify_all()
 
     def _start(self) -> None:
         """Start the lanes, once there is something to do."""
@@ -156,7 +146,7 @@ class Crew(contextlib.AbstractContextManager["Crew"]):
             gpu = self._gpus[number % len(self._gpus)] if self._gpus else ""
             thread = threading.Thread(target=self._work, args=(number, gpu), name=name)
             self._threads.append(thread)
-            self._files.add_lane(gpu)
+            self._queue.add_lane(gpu)
             thread.start()
 
     def _start_shared(self) -> None:
@@ -176,39 +166,21 @@ class Crew(contextlib.AbstractContextManager["Crew"]):
         """
         # On Linux this is the calling thread's own affinity, which what it starts inherits.
         os.sched_setaffinity(0, self._cores[number])
-        with scratch_folder() as scratch, Lane(scratch, oracles=self._oracles[gpu]) as lane:
+        with scratch_folder() as scratch, Lane(scratch, self._oracles[gpu]) as lane:
             yield lane
-
-    def cancel(self, future: Future[Verdict]) -> None:
-        """Take a file back: it is not begun, or what runs for it ends; any thread may call this.
-
-        Its future is cancelled, or raises LaneStopped soon. Others go on, also those with the same
-        content.
-        """
-        with self._change:
-            task = self._awaited.find(future)
-            if task is None:
-                return
-            if task.lane is not None:
-                task.lane.cancel(task.stop)
-                return
-            if not self._files.remove(task) and not self._awaited.leave(task):
-                return  # it is being ended
-        self._end(task, None)
 
     def _work(self, number: int, gpu: str) -> None:
         """Be one lane, in a thread of its own, and another one after each that is lost."""
+        unopened = None
         try:
             with contextlib.suppress(LaneStopped):
                 lost = True
                 while lost:
                     lost = self._loses_lane(number, gpu)
         except Exception as error:  # noqa: BLE001 (the outermost frame of a thread)
-            self._unopened = error
+            unopened = error
         finally:
-            with self._change:
-                self._files.drop_lane(gpu)
-            self._settle()
+            self._queue.drop_lane(gpu, unopened)
 
     def _loses_lane(self, number: int, gpu: str) -> bool:
         """Grade in one lane; return whether that ended with its loss, not with the files."""
@@ -216,99 +188,46 @@ class Crew(contextlib.AbstractContextManager["Crew"]):
             self._lanes.append(lane)
             try:
                 # After that: leaving stops this lane, or it is seen here that it is to stop.
-                while (task := self._next(gpu, lane)) is not None:
-                    self._grade(lane, task, gpu)
+                while (entry := self._queue.wait(gpu, lane)) is not None:
+                    self._grade(lane, entry, gpu)
             except LaneLost:
                 return True
             finally:
                 self._lanes.remove(lane)
         return False
 
-    def _settle(self) -> None:
-        """End the files in the queue that no lane will take."""
-        with self._change:
-            ended = self._files.drop_stranded()
-        for task in ended:
-            if task.fault is not None:
-                self._awaited.finish(task, task.fault, self.environment)
-            else:
-                self._end(task, self._unopened or LaneStopped())
-
-    def _next(self, gpu: str, lane: AnyLane) -> Queued | None:
-        """Wait for a file; None is the end."""
-        with self._change:
-            while not self._stopping and gpu not in self._files.lost:
-                task = self._files.take(gpu)
-                if task is not None:
-                    task.lane = lane
-                    return task
-                self._change.wait()
-        return None
-
-    def _grade(self, lane: AnyLane, task: Queued, gpu: str) -> None:
+    def _grade(self, lane: AnyLane, entry: Entry, gpu: str) -> None:
         """Grade a file; raises LaneLost once it is back in the queue, or has its verdict."""
-        job = task.job
+        job, queue = entry.job, self._queue
         if gpu and job.options.gpu is None:
             options = msgspec.structs.replace(job.options, gpu=gpu)
             job = msgspec.structs.replace(job, options=options)
-        phases = PhasesOnly(lambda text: self._awaited.tell_phase(task, text))
+        phase = functools.partial(queue.tell_phase, entry)
         try:
             with contextlib.ExitStack() as held:
-                if task.alone and not job.alone:
-                    phases.phase(task.number, "again, alone: memory ran out beside others, or time")
+                if entry.alone and not job.alone:
+                    phase("again, alone: it lacked memory or time beside others")
                 for key, oracles in self._oracles.items():
-                    if job.alone or (task.alone and key == gpu):
+                    if job.alone or (entry.alone and key == gpu):
                         held.enter_context(oracles.lock.working())
                         held.enter_context(oracles.lock.alone())
                         oracles.end_idle()
-                task.begins()
-                verdict = lane.grade_one(job, task.number, phases, stop=task.stop)
-            if not self._is_put_back(task, verdict, gpu):
-                with self._change:
-                    # Anew, not in place: another thread may be writing it to the journal.
-                    self.environment = {**self.environment, **lane.environment}
-                self._awaited.finish(task, verdict, self.environment)
+                entry.begins()
+                verdict = lane.grade_one(job, entry.number, phase, stop=entry.stop)
+            if not queue.take_back(entry, verdict, gpu, shared=gpu in self._oracles):
+                queue.finish(entry, verdict, lane.environment)
         except LaneLost as lost:
-            self._begin_again(task, str(lost))
+            queue.begin_again(entry, str(lost))
             raise
         except Displaced:
-            task.alone = True
-            self._begin_again(task, "another candidate was to be timed, and the GPU was busy")
+            entry.alone = True
+            queue.begin_again(entry, "another candidate was to be timed, and the GPU was busy")
         except LockStopped:
-            self._end(task, LaneStopped())
+            queue.end(entry, LaneStopped())
         except Exception as error:  # noqa: BLE001 (whoever waits for the file gets it)
-            self._end(task, error)
+            queue.end(entry, error)
         finally:
-            with self._change:
-                self._files.leave(task, gpu)
-                self._change.notify_all()
-
-    def _end(self, task: Queued, error: Exception | None) -> None:
-        """End a task without a verdict; those that waited for the same one are queued instead."""
-        for one in self._awaited.end(task, error):
-            self._queue(one)
-
-    def _is_put_back(self, task: Queued, verdict: Verdict, gpu: str) -> bool:
-        with self._change:
-            back = self._files.take_back(task, verdict, gpu, shared=gpu in self._oracles)
-            if back:
-                task.lane = None
-            self._change.notify_all()
-        return back
-
-    def _begin_again(self, task: Queued, why: str) -> None:
-        """Put a file back whose lane is lost, unless that has happened too often."""
-        with self._change:
-            stopped = task.stop.is_set() or self._stopping
-            back = not stopped and self._files.begin_again(task)
-            if back:
-                task.lane = None
-                self._change.notify_all()
-        if stopped:
-            self._end(task, LaneStopped())
-        elif not back:
-            reason = f"begun {task.losses} times, and each time what graded it was lost: {why}"
-            self._awaited.finish(task, fault_of(task.job, reason), self.environment)
+            queue.leave(entry, gpu)
 
 
 def ended(futures: Iterable[Future[Verdict]]) -> Iterator[Future[Verdict]]:

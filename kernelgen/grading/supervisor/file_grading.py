@@ -14,9 +14,10 @@ import msgspec
 from kernelgen.build.nvcc import Tools
 from kernelgen.build.solution_build import build_solution
 from kernelgen.build.toolchain import find_compiler, find_toolkit
-from kernelgen.errors import KernelgenFault, ProblemError, ToolchainError, UserError
+from kernelgen.errors import KernelgenFault, ToolchainError, UserError
 from kernelgen.grading.judged import Judged
-from kernelgen.grading.options import Job, Observer
+from kernelgen.grading.options import Phase
+from kernelgen.grading.queue.job import Job
 from kernelgen.grading.supervisor.blame import excuse, full_disk_reason
 from kernelgen.grading.supervisor.calls import Task
 from kernelgen.grading.supervisor.evidence import DeviceFault, Evidence, Printed
@@ -35,13 +36,12 @@ from kernelgen.grading.verdict import (
     Verdict,
 )
 from kernelgen.grading.wire.messages import OracleReady
-from kernelgen.problem.library import load_problem
 from kernelgen.problem.record import Device, Problem
 from kernelgen.problem.text import encodable
 from kernelgen.sandbox.record import Containment
 from kernelgen.scratch import remove_tree
 from kernelgen.solution.contract import check_contract
-from kernelgen.solution.file import SolutionFile, read_bytes, read_solution
+from kernelgen.solution.file import SolutionFile, read_bytes
 
 # The oldest architecture that the project supports: what compiles for it compiles for newer ones,
 # unless it says otherwise itself.
@@ -58,14 +58,12 @@ class FileGrading:
     def __init__(
         self,
         job: Job,
-        index: int,
-        observer: Observer,
+        number: int,
+        phase: Phase,
         stop: threading.Event,
     ) -> None:
-        self._path, self._options, self._data = job.path, job.options, job.data
-        self._name, self._no_problem = job.name, job.no_problem
-        self._stop = stop
-        self._index, self._observer = index, observer
+        self._job, self._options, self._stop = job, job.options, stop
+        self._number, self._phase = number, phase
         self._solution: SolutionFile | None = None
         self._problem: Problem | None = job.options.problem
         self._evidence = Evidence(expected=())
@@ -80,17 +78,18 @@ class FileGrading:
     def prepared(self) -> Job | Verdict:
         """Return the job with all that another machine needs; its verdict, if it has none there."""
         with contextlib.suppress(OSError):  # it is said where it is read
-            self._data = read_bytes(self._path) if self._data is None else self._data
+            if self._job.data is None:
+                self._job = msgspec.structs.replace(self._job, data=read_bytes(self._job.path))
         try:
             _, problem = self._found()
         except Judged as judged:
             return self._make(judged.status, judged.owner, judged.reason)
         options = msgspec.structs.replace(self._options, problem=problem)
-        return Job(path=self._path, data=self._data, options=options)
+        return msgspec.structs.replace(self._job, options=options)
 
     def verdict(self, server: Callable[[], ForkServer], oracles: Oracles, scratch: Path) -> Verdict:
         """Grade the file in a new folder below `scratch`."""
-        folder = scratch / str(self._index)
+        folder = scratch / str(self._number)
         try:
             folder.mkdir()
             solution, found = self._found()
@@ -114,10 +113,14 @@ class FileGrading:
 
     def _found(self) -> tuple[SolutionFile, Problem]:
         """Read the file and find its problem."""
-        solution = self._solution = _read(self._path, self._data)
-        if self._no_problem:
-            raise Judged(Status.INVALID_PROBLEM, self._no_problem)
-        return solution, self._options.problem or _find_problem(solution)
+        try:
+            solution = self._solution = self._job.read()
+        except UserError as error:
+            raise Judged(Status.BROKEN_CONTRACT, str(error)) from error
+        try:
+            return solution, self._job.problem_of(solution)
+        except UserError as error:
+            raise Judged(Status.INVALID_PROBLEM, str(error)) from error
 
     def _check_contract(self, solution: SolutionFile, problem: Problem) -> None:
         findings = check_contract(solution, problem, allow_imports=self._options.allow_imports)
@@ -146,7 +149,7 @@ class FileGrading:
             problem=problem,
             device=device,
             options=self._options,
-            phase=lambda text: self._observer.phase(self._index, text),
+            phase=self._phase,
             evidence=self._evidence,
             prebuilt=lambda capability: prebuild_solution(
                 solution, problem, self._options, capability, server=server, stop=self._stop
@@ -160,7 +163,7 @@ class FileGrading:
         except Judged as judged:
             if judged.status is not Status.NO_DEVICE:
                 raise
-            self._observer.phase(self._index, "building, there is no GPU")
+            self._phase("building, there is no GPU")
             self._build_without_device(solution, problem, judged.reason, folder)
 
     def _build_without_device(
@@ -183,7 +186,7 @@ class FileGrading:
         except ToolchainError as error:
             reason = f"not graded and not built: {why}, and {error}"
             raise Judged(Status.NO_DEVICE, reason) from error
-        broken = built.reason.replace(str(copy), str(self._path))
+        broken = built.reason.replace(str(copy), str(self._job.path))
         if not built.ok and built.came_to_build:
             raise Judged(Status.BUILD_ERROR, broken)
         if not built.ok:
@@ -200,7 +203,7 @@ class FileGrading:
         ready, printed, fault = known(OracleReady), known(Printed), known(DeviceFault)
         return Verdict(
             problem=problem.name if problem else "",
-            solution=self._name,
+            solution=self._job.name,
             solution_sha256=solution.sha256 if solution else "",
             status=status,
             owner=owner,
@@ -219,25 +222,3 @@ class FileGrading:
             source=solution.text if solution else "",
             log=printed.text if printed else "",
         )
-
-
-def _read(path: Path, data: bytes | None) -> SolutionFile:
-    try:
-        return read_solution(path, data)
-    except UserError as error:
-        raise Judged(Status.BROKEN_CONTRACT, str(error)) from error
-
-
-def _find_problem(solution: SolutionFile) -> Problem:
-    """Find the problem by the file's header, else by its name."""
-    try:
-        return load_problem(solution.problem_name)
-    except ProblemError as error:
-        raise Judged(Status.INVALID_PROBLEM, str(error)) from error
-    except UserError as error:
-        reason = (
-            f"{solution.path}: which problem it solves is unknown: {error}.\n"
-            "Name it with --problem NAME or --reference FILE.py, or in the file by a line "
-            "`# problem: NAME` near its top"
-        )
-        raise Judged(Status.INVALID_PROBLEM, reason) from error

@@ -7,11 +7,12 @@ from pathlib import Path
 import msgspec
 
 from kernelgen.errors import UserError
-from kernelgen.grading.identity import versions
-from kernelgen.grading.journal import Journal
 from kernelgen.grading.launch import scratch_folder
-from kernelgen.grading.options import GradeOptions, Job, Observer, PhasesOnly, compiles_baselines
-from kernelgen.grading.spool import Spool
+from kernelgen.grading.options import GradeOptions, Observer, compiles_baselines
+from kernelgen.grading.queue.identity import versions
+from kernelgen.grading.queue.job import Job
+from kernelgen.grading.queue.journal import Journal
+from kernelgen.grading.queue.spool import Spool
 from kernelgen.grading.supervisor.crew import Crew, ended
 from kernelgen.grading.tools.sanitizer import find_sanitizer
 from kernelgen.grading.verdict import SCHEMA_VERSION, Run, Verdict
@@ -33,7 +34,7 @@ class Interrupted(KeyboardInterrupt):
         self.run = run
 
 
-def grade(  # noqa: PLR0913 (what of a run may be chosen)
+def grade(  # noqa: C901, PLR0913 (what of a run may be chosen)
     paths: Sequence[Path | str],
     *,
     options: GradeOptions | None = None,
@@ -72,8 +73,8 @@ def grade(  # noqa: PLR0913 (what of a run may be chosen)
     options = options or GradeOptions()
     if crew is None:
         require_tools(options)
-    observer = observer or PhasesOnly(lambda _: None)
-    observer.begin([str(file) for file in files])
+    if observer is not None:
+        observer.begin([str(file) for file in files])
     queue = [_job(file, options, (problems or {}).get(file, options.problem)) for file in files]
     crew = crew or Crew(
         min(jobs * max(1, len(gpus)), len(queue)),

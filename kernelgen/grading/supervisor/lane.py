@@ -9,9 +9,10 @@ import threading
 from pathlib import Path
 
 from kernelgen.errors import KernelgenFault
-from kernelgen.grading.identity import versions
 from kernelgen.grading.launch import worker_environment
-from kernelgen.grading.options import Job, Observer
+from kernelgen.grading.options import Phase
+from kernelgen.grading.queue.identity import versions
+from kernelgen.grading.queue.job import Job, LaneStopped
 from kernelgen.grading.supervisor.file_grading import FileGrading
 from kernelgen.grading.supervisor.oracles import Oracles
 from kernelgen.grading.supervisor.timing_lock import LockStopped, TimingLock
@@ -31,14 +32,6 @@ def open_oracles(scratch: Path, *, compiles: bool) -> Oracles:
     return Oracles(folder, TimingLock(), COMPILER_MODULES if compiles else USUAL_MODULES)
 
 
-class LaneStopped(Exception):  # noqa: N818 (an ending, not an error)
-    """The lane was stopped: there is no verdict, and everything that it had started is ending."""
-
-
-class LaneLost(Exception):  # noqa: N818 (nobody's mistake)
-    """What a lane grades with is gone: the file is to be graded elsewhere, or in another lane."""
-
-
 class Lane(contextlib.AbstractContextManager["Lane"]):
     """A fork server for candidates, and a new one where a candidate has ended it.
 
@@ -47,8 +40,7 @@ class Lane(contextlib.AbstractContextManager["Lane"]):
 
     Args:
         scratch: an empty folder, the lane's own.
-        compiles: whether torch.compile is likely to be timed: its modules are imported once, then.
-        oracles: what it shares with other lanes; else it has its own.
+        oracles: shared with other lanes.
 
     Attributes:
         environment: facts about the versions and, once a device was used, about it.
@@ -57,43 +49,31 @@ class Lane(contextlib.AbstractContextManager["Lane"]):
         KernelgenFault: the fork server cannot be started.
     """
 
-    def __init__(
-        self,
-        scratch: Path,
-        *,
-        compiles: bool = False,
-        oracles: Oracles | None = None,
-    ) -> None:
-        self._scratch = scratch
+    def __init__(self, scratch: Path, oracles: Oracles) -> None:
+        self._scratch, self._oracles = scratch, oracles
         self._folder = scratch / "start"
         self._folder.mkdir()
         self._stopped = threading.Event()
         self._changing = threading.Lock()
         self._at_work: threading.Event | None = None
         self._server = self._new_server()
-        self._own: Oracles | None = None
-        if oracles is None:
-            oracles = self._own = open_oracles(scratch, compiles=compiles)
-        self._oracles = oracles
         self.environment = versions()
 
     def __exit__(self, *_: object) -> None:
         self._server.close()
-        if self._own is not None:
-            self._own.close()
 
     def grade_one(
         self,
         job: Job,
-        index: int,
-        observer: Observer,
+        number: int,
+        phase: Phase,
         *,
         stop: threading.Event | None = None,
     ) -> Verdict:
         """Grade a file.
 
-        `index` is a number that no other file of this lane has. The observer is told of the phases,
-        in the calling thread; not of the verdict.
+        `number` is one that no other file of this lane has; `phase` is told of the phases, in the
+        calling thread.
 
         Raises:
             LaneStopped: by `stop`, or by `cancel` for this file.
@@ -103,7 +83,7 @@ class Lane(contextlib.AbstractContextManager["Lane"]):
             self._at_work = stop
             if self._stopped.is_set():
                 stop.set()
-        one = FileGrading(job, index, observer, stop)
+        one = FileGrading(job, number, phase, stop)
         try:
             with contextlib.suppress(LockStopped):
                 verdict = one.verdict(self._present, self._oracles, self._scratch)
@@ -132,8 +112,6 @@ class Lane(contextlib.AbstractContextManager["Lane"]):
             if self._at_work is not None:
                 self._at_work.set()
         self._server.stop()
-        if self._own is not None:
-            self._own.stop()
 
     def _new_server(self) -> ForkServer:
         try:

@@ -1,7 +1,6 @@
 # problem: tiny_polynomial
 # expect: PASSED
-# warning: measures time
-"""Brackets its kernel with events of its own, to look at later. PASSED, with a warning."""
+"""Brackets its kernel with events of its own, to look at later. PASSED."""
 
 import ctypes
 

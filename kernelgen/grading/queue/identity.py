@@ -1,4 +1,4 @@
-"""What makes two gradings one: the key under which a verdict is found again."""
+"""The key under which a verdict is found again: all that makes two gradings one."""
 
 import functools
 import platform
@@ -46,7 +46,7 @@ def key_of(
 @functools.cache
 def _grader() -> str:
     """Return the digest of the package's own source."""
-    folder = Path(__file__).resolve().parents[1]
+    folder = Path(kernelgen.__file__).resolve().parent
     files = sorted(folder.rglob("*.py"))
     return digest("".join(digest(file.read_bytes()) for file in files))
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import msgspec
 
-from kernelgen.grading.journal import write_whole
+from kernelgen.grading.queue.journal import write_at
 from kernelgen.grading.verdict import Verdict
 
 _DECODER = msgspec.json.Decoder(tuple[int, Verdict])
@@ -41,7 +41,7 @@ class Spool(contextlib.AbstractContextManager["Spool"]):
         """
         line = msgspec.json.encode((index, verdict)) + b"\n"
         try:
-            write_whole(self._file.fileno(), line, self._end)
+            write_at(self._file.fileno(), line, self._end)
         except OSError:
             self._unwritten.append((index, verdict))
         else:

@@ -33,7 +33,7 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True, tag="environment"):
     facts: dict[str, Any]
 
 
-class Entry(msgspec.Struct, frozen=True, kw_only=True, tag="verdict"):
+class Kept(msgspec.Struct, frozen=True, kw_only=True, tag="verdict"):
     """A verdict by the key of what was graded (`identity.key_of`)."""
 
     key: str
@@ -47,7 +47,7 @@ class Begun(msgspec.Struct, frozen=True, kw_only=True, tag="begun"):
     times: int
 
 
-_Record = Header | Environment | Entry | Begun
+_Record = Header | Environment | Kept | Begun
 _DECODER: msgspec.json.Decoder[_Record] = msgspec.json.Decoder(_Record)
 
 
@@ -105,7 +105,7 @@ class Journal(contextlib.AbstractContextManager["Journal"]):
                 return None
             place, length = found
             record = _decoded(os.pread(self._file.fileno(), length, place))
-        return record.verdict if isinstance(record, Entry) and record.key == key else None
+        return record.verdict if isinstance(record, Kept) and record.key == key else None
 
     def begun(self, key: str) -> int:
         """Return how often what has this key was taken up, by runs that had no verdict of it."""
@@ -130,7 +130,7 @@ class Journal(contextlib.AbstractContextManager["Journal"]):
             if dict(environment) != self.environment:
                 self.environment = dict(environment)
                 self._append(Environment(facts=self.environment))
-            self._append(Entry(key=key, verdict=verdict), key)
+            self._append(Kept(key=key, verdict=verdict), key)
 
     def _append(self, record: _Record, key: str = "") -> None:
         self._unwritten.append((key, _encoded(record)))
@@ -140,7 +140,7 @@ class Journal(contextlib.AbstractContextManager["Journal"]):
         """Write what waits, all of it or nothing."""
         data = b"".join(line for _, line in self._unwritten)
         try:
-            write_whole(self._file.fileno(), data, self._end)
+            write_at(self._file.fileno(), data, self._end)
             os.fdatasync(self._file.fileno())
         except OSError as error:
             self.problem = f"{self.path}: cannot be written: {error.strerror}"
@@ -179,7 +179,7 @@ class Journal(contextlib.AbstractContextManager["Journal"]):
             if not line.endswith(b"\n"):  # cut by a crash, and written over
                 self._file.truncate(place)
                 break
-            if isinstance(record, Entry):
+            if isinstance(record, Kept):
                 self._places[record.key] = (place, len(line))
             elif isinstance(record, Environment):
                 self.environment = record.facts
@@ -190,7 +190,7 @@ class Journal(contextlib.AbstractContextManager["Journal"]):
         return place
 
 
-def write_whole(descriptor: int, data: bytes, place: int) -> None:
+def write_at(descriptor: int, data: bytes, place: int) -> None:
     """Write all of some bytes at a place; raises OSError, such as where the disk is full."""
     left = memoryview(data)
     while left:
