@@ -22,7 +22,6 @@ from kernelgen.profile import ncu as ncu_module
 from kernelgen.profile import profiling
 from kernelgen.profile.ncu import collect, explain, find_ncu
 from kernelgen.profile.record import Profile
-from kernelgen.report.json_report import schema_text
 from kernelgen.sandbox.contained import Ended
 from kernelgen.sandbox.limits import usual_limits
 from kernelgen.sandbox.record import Limits, Plan
@@ -193,37 +192,6 @@ def test_json_on_stdout_leaves_the_table_to_stderr(tmp_path: Path, fake: FakeNcu
     assert json.loads(result.stdout)["case"] == "long_rows"
     assert json.loads(result.stdout)["facts"]["minimal_bytes"] == 2 * 3 * 1003 * 4
     assert "copy<float, 4>" in result.stderr
-
-
-def test_the_committed_schema_is_current() -> None:
-    committed = (HERE.parent / "docs" / "profile.schema.json").read_text(encoding="utf-8")
-    mend = (
-        'run: python -c "from kernelgen.report.json_report import schema_text; '
-        "from kernelgen.profile.record import Profile; "
-        "print(schema_text(Profile, 'A profile of kernelgen profile'), "
-        "end='')\" > docs/profile.schema.json"
-    )
-    assert committed == schema_text(Profile, "A profile of kernelgen profile"), mend
-    assert "Profile" in json.loads(committed)["$ref"]
-
-
-@pytest.mark.parametrize(
-    ("top", "forward", "words"),
-    [
-        ("", "raise ValueError('no')", ":15: ValueError while forward was called: no"),
-        ("raise ImportError('gone')", "pass", "ImportError while being imported: gone"),
-        ("", "os._exit(0)", "CRASHED: its process ended"),
-        ("", "os.abort()", "CRASHED: its process ended: SIGABRT"),
-        ("import numpy", "pass", "BROKEN_CONTRACT: "),
-    ],
-)
-def test_a_solution_that_fails_is_not_profiled(
-    tmp_path: Path, fake: FakeNcu, top: str, forward: str, words: str
-) -> None:
-    result = profiled(tmp_path, "-q", top=top, forward=forward)
-    assert result.exit_code == 1
-    assert words in result.stderr
-    assert (fake.runs, result.stdout) == ([], "")
 
 
 def test_a_solution_that_hangs_is_ended(tmp_path: Path, fake: FakeNcu) -> None:

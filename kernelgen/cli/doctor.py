@@ -20,7 +20,13 @@ _GRADES_GPU = (*_BUILDS_CUDA, "gpu", "cuda ipc")
 
 
 class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
-    """All findings, and what follows from them; the JSON of `kernelgen doctor` is this record."""
+    """All findings, and what follows from them; the JSON of `kernelgen doctor` is this record.
+
+    Attributes:
+        schema: version of this form.
+        checks: one a thing that was looked for.
+        can_render, can_build_cuda, can_grade_cpu, can_grade_gpu: what this machine can do.
+    """
 
     schema: int
     checks: tuple[Check, ...]

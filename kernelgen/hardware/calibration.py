@@ -34,7 +34,12 @@ class Spread(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MatrixRate(msgspec.Struct, frozen=True, kw_only=True):
-    """How fast square matrix products are, a multiply and an add counted as two operations."""
+    """The rate of square matrix products.
+
+    Attributes:
+        format: of the factors.
+        flops_per_s: operations a second, a multiply and an add counted as two.
+    """
 
     format: MatrixFormat
     flops_per_s: Spread
