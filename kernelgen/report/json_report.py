@@ -79,23 +79,13 @@ def read_form(path: Path, form: type[Form], *, version: int, name: str, command:
     Raises:
         UserError: it cannot be read, or is not what has to be there; with the path.
     """
-    content = read_content(path)
     try:
+        content = sys.stdin.buffer.read() if path == STDOUT else path.read_bytes()
         return decode_form(content, form, version=version, name=name, command=command)
-    except UserError as error:
-        raise UserError(f"{path}: {error}") from error
-
-
-def read_content(path: Path) -> bytes:
-    """Return what a file holds, or standard input where the path is `-`.
-
-    Raises:
-        UserError: it cannot be read.
-    """
-    try:
-        return sys.stdin.buffer.read() if path == STDOUT else path.read_bytes()
     except OSError as error:
         raise UserError(f"{path}: cannot be read: {error.strerror}") from error
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from error
 
 
 def decode(text: str | bytes) -> Run:
