@@ -9,9 +9,8 @@ from unittest import mock
 import msgspec
 import pytest
 from click.testing import CliRunner, Result
-from document_tables import command
-from kernelbench_tables import lint_table, read_lint
 from kernelbench_trees import PROBLEM, checkout
+from tables import lint_table, read_lint
 from test_grade_supervisor import left_behind
 
 from kernelgen.cli import program
@@ -202,12 +201,6 @@ def recorded(folder: Path, *cases: CaseLint) -> Path:
     return folder
 
 
-def test_without_a_record_nothing_is_claimed(tmp_path: Path) -> None:
-    assert lint_table(tmp_path) == (
-        "No record is committed yet, so nothing is said here of any problem."
-    )
-
-
 def test_the_table_has_what_cannot_be_graded_and_why(tmp_path: Path) -> None:
     folder = recorded(
         tmp_path,
@@ -244,18 +237,6 @@ def test_another_record_is_refused_with_its_place(tmp_path: Path) -> None:
     file.write_text("{}")
     with pytest.raises(UserError, match="not a kernelgen lint"):
         lint_table(tmp_path)
-
-
-def test_the_command_keeps_the_document_as_the_record_says(tmp_path: Path) -> None:
-    recorded(tmp_path / "benchmarks", case(trivial=("all ones",)))
-    document = tmp_path / "docs" / "kernelbench.md"
-    document.parent.mkdir()
-    document.write_text("a\n<!-- generated: kernelbench -->\n<!-- /generated -->\nb\n")
-    runner = CliRunner()
-    assert runner.invoke(command, [str(document)]).exit_code == 1
-    assert runner.invoke(command, ["--write", str(document)]).exit_code == 0
-    assert "| level1/1_Twice.py | a pass says little | all ones passes |" in document.read_text()
-    assert runner.invoke(command, [str(document)]).exit_code == 0
 
 
 def test_the_record_is_written_also_where_nobody_reads_the_table(tmp_path: Path) -> None:
