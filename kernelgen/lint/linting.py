@@ -23,20 +23,6 @@ from kernelgen.lint.record import SCHEMA_VERSION, CaseLint, Lint
 from kernelgen.problem.record import Device, Problem
 
 
-def lint(
-    problems: Sequence[Problem],
-    device: Device,
-    phase: Callable[[str], None],
-    *,
-    jobs: int = 1,
-    limit_s: float | None = None,
-) -> Lint:
-    """Lint every case of every problem: `Linting`, run to its end."""
-    linting = Linting(problems, device, phase, limit_s)
-    linting.run(jobs)
-    return linting.record()
-
-
 class Linting:
     """Problems that threads take from one queue, each with a fork server of its own."""
 
