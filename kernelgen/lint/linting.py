@@ -13,6 +13,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from kernelgen.grading.identity import versions
 from kernelgen.grading.judged import Judged
 from kernelgen.grading.launch import scratch_folder, worker_environment
@@ -130,15 +132,7 @@ class Linting:
             linted = oracle.ask(m.LintCase(case=position, limit_s=self._limit_s))
         except Judged as judged:
             return _case(problem, name, begin, status=judged.status, reason=judged.reason)
-        return _case(
-            problem,
-            name,
-            begin,
-            trivial=linted.trivial,
-            idle=linted.idle,
-            untried=linted.untried,
-            note=linted.note,
-        )
+        return _case(problem, name, begin, **msgspec.structs.asdict(linted))
 
 
 def _is_doubtful(case: CaseLint) -> bool:

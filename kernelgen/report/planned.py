@@ -2,7 +2,6 @@
 
 import contextlib
 import functools
-import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import cast
@@ -24,7 +23,7 @@ from kernelgen.planning.plan import POOLED, Library, Map, Pool, Reduce, Scan, St
 from kernelgen.problem.library import load_problem
 from kernelgen.problem.record import Device, Problem
 from kernelgen.rendering.recognised import recognised
-from kernelgen.rendering.stages.stage_text import in_words
+from kernelgen.rendering.stages.stage_text import filled, gathered_in_words, in_words
 from kernelgen.solution.file import SolutionFile
 
 
@@ -153,20 +152,14 @@ def _formula(stage: Stage) -> str:
         case Pool():
             window = "x".join(map(str, stage.kernel))
             gathered = {POOLED: f"{stage.kind} of {window}({in_words(stage.steps, stage.of)})"}
-            return _filled(in_words(stage.epilogue, stage.result.of), gathered)
-    gathered = {
-        one.name: f"{one.kind}({in_words(stage.steps, one.of)})" for one in stage.accumulators
-    }
+            return filled(in_words(stage.epilogue, stage.result.of), gathered)
+    gathered = gathered_in_words(stage)
     if isinstance(stage, Reduce):
         formulas = (in_words(stage.epilogue, result.of) for result in stage.results)
-        return "; ".join(_filled(formula, gathered) for formula in formulas)
+        return "; ".join(filled(formula, gathered) for formula in formulas)
     found = {
-        name: _filled(in_words(stage.epilogue, of), gathered) for name, of in stage.outcome.items()
+        name: filled(in_words(stage.epilogue, of), gathered) for name, of in stage.outcome.items()
     }
     if stage.held:
         found[stage.held] = in_words(stage.steps, stage.held)
-    return _filled(in_words(stage.after, stage.result.of), found)
-
-
-def _filled(formula: str, known: dict[str, str]) -> str:
-    return re.sub(r"[A-Za-z_]\w*", lambda word: known.get(word[0], word[0]), formula)
+    return filled(in_words(stage.after, stage.result.of), found)

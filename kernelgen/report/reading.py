@@ -22,8 +22,8 @@ def read_run(path: Path) -> Recorded:
     Raises:
         UserError: it cannot be read, or is not the JSON of a run that this version reads.
     """
-    found = read_form(path, Run, version=SCHEMA_VERSION, name="report", command="grade")
-    return Recorded(name=str(path), run=found)
+    run = read_form(path, Run, version=SCHEMA_VERSION, name="report", command="grade")
+    return Recorded(name=str(path), run=run)
 
 
 def by_device(recorded: Iterable[Recorded]) -> list[tuple[Recorded, Verdict]]:
