@@ -266,20 +266,6 @@ def test_an_ncu_that_takes_too_long_is_ended(tmp_path: Path, fake: FakeNcu) -> N
     assert "--launches" in str(raised.value)
 
 
-def test_an_ncu_that_takes_too_much_memory_is_ended(
-    tmp_path: Path, fake: FakeNcu, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    hungry = 'held = b"x" * (256 << 20)\nos.system("sleep 500")\ncode = 0'
-    fake.path.write_text(fake.path.read_text().replace("code = 0", hungry))
-    limits = msgspec.structs.replace(usual_limits(), memory_bytes=128 << 20)
-    monkeypatch.setattr(workplace, "usual_limits", lambda: limits)
-    plan = msgspec.structs.replace(UNCONTAINED, limits=limits)
-    inside = Workplace(plan=plan, folder=tmp_path, environment={}, deadline_s=60.0)
-    with pytest.raises(ToolchainError, match=r"ncu was killed: its .*; 0\.12 GiB may be") as raised:
-        collect(find_ncu(), 7, inside)
-    assert "a smaller --case" in str(raised.value)
-
-
 def test_a_solution_that_takes_too_much_memory_is_ended(
     tmp_path: Path, fake: FakeNcu, monkeypatch: pytest.MonkeyPatch
 ) -> None:
