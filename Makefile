@@ -3,12 +3,14 @@
 #   make test        install, run the tests that a change needs: minutes
 #   make test-all    install, run all tests
 #   make selftest    install, grade the candidates whose verdicts are known
+#   make tables      install, fill in the tables in documents from the records
 #
 # PYTHON=python3.12   the interpreter to start from
 # INSTALL=no          install nothing: run with PYTHON as it is, which needs no network
 # DEVICE=cpu          let the demo leave a GPU alone
 # JOBS=4              processes that run tests; one more than cores unless told, as tests also wait
 # LEFT_OUT="..."      markers of tests that `make test` leaves out
+# COG_ARGS="--check"  let `make tables` say which document differs, and change none
 # PYTEST_ARGS="..."   further arguments of pytest
 # SELFTEST_ARGS="..." further arguments of kernelgen selftest
 
@@ -17,6 +19,7 @@ INSTALL ?= yes
 DEVICE ?= auto
 VENV ?= .venv
 LEFT_OUT ?= ci or long or mutants or corpus
+COG_ARGS ?= -r
 JOBS ?= $(shell echo $$(($$(nproc) + 1)))
 
 ifeq ($(INSTALL),no)
@@ -30,7 +33,7 @@ demo_ready := $(VENV)/installed-demo
 test_ready := $(VENV)/installed-test
 endif
 
-.PHONY: help demo test test-all selftest install install-test clean
+.PHONY: help demo test test-all selftest tables install install-test clean
 
 help:
 	@sed -n '1,/^$$/s/^# \{0,1\}//p' Makefile
@@ -52,6 +55,9 @@ test-all: install-test
 
 selftest: install
 	"$(python)" -m kernelgen selftest $(SELFTEST_ARGS)
+
+tables: install-test
+	"$(python)" -m cogapp -I scripts $(COG_ARGS) README.md docs/kernelbench.md benchmarks/*/*.md
 
 install: $(demo_ready)
 

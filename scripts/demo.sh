@@ -27,7 +27,7 @@ EOF
   run render --all
   run grade solutions/
 else
-  # One solution of each family; scripts/run_tables.py has the same names.
+  # One solution of each family; scripts/tables.py has the same names.
   solutions=()
   for name in groupnorm rmsnorm softmax matmul linear_instancenorm_add_mul; do
     solutions+=("solutions/cpu/$name.py")

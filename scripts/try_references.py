@@ -17,7 +17,7 @@ from pathlib import Path
 
 import click
 import msgspec
-from markdown_tables import escaped, row, rule
+from tables import escaped, row, rule
 
 from kernelgen.build.toolchain import builds_folder
 from kernelgen.destination import write_whole

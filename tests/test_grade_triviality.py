@@ -11,7 +11,7 @@ from kernelgen.cli import program
 from kernelgen.grading.correctness.compare import relative_reference_error
 from kernelgen.grading.oracle.reference import Reference
 from kernelgen.grading.oracle.soundness import idle_parts, trivial_answers
-from kernelgen.lint.linting import lint
+from kernelgen.lint.linting import Linting
 from kernelgen.problem.library import load_problem
 from kernelgen.problem.record import Case, Problem
 
@@ -120,7 +120,9 @@ def write(folder: Path, forward: str) -> Path:
 
 def test_lint_goes_through_the_oracle_and_names_refusals(tmp_path: Path) -> None:
     problem = load_problem(write(tmp_path, "return x + torch.seed() / 2**64"))
-    (found,) = lint([problem], "cpu", lambda _: None).cases
+    linting = Linting([problem], "cpu", lambda _: None)
+    linting.run()
+    (found,) = linting.record().cases
     assert found.refused
     assert "different results on equal inputs" in found.findings[0]
 

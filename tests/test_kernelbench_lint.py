@@ -1,6 +1,7 @@
 """`kernelgen lint --kernelbench PATH`: several problems at once, the record, and its table."""
 
 import time
+from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -9,16 +10,15 @@ from unittest import mock
 import msgspec
 import pytest
 from click.testing import CliRunner, Result
-from document_tables import command
-from kernelbench_tables import lint_table, read_lint
 from kernelbench_trees import PROBLEM, checkout
+from tables import lint_table, read_lint
 from test_grade_supervisor import left_behind
 
 from kernelgen.cli import program
 from kernelgen.errors import ExitCode, UserError
 from kernelgen.grading.verdict import Status
 from kernelgen.kernelbench.checkout import Checkout
-from kernelgen.lint.linting import Linting, lint
+from kernelgen.lint.linting import Linting
 from kernelgen.lint.record import CaseLint, Lint
 from kernelgen.problem.record import Problem
 from kernelgen.report.json_report import write
@@ -48,6 +48,12 @@ def case(**changes: Any) -> CaseLint:
 def problems(folder: Path) -> list[Problem]:
     bench = Checkout(checkout(folder))
     return [bench.problem(1, 1), bench.problem(1, 12), bench.problem(2, 1)]
+
+
+def lint(folder: Path, phase: Callable[[str], None], *, jobs: int) -> Lint:
+    linting = Linting(problems(folder), "cpu", phase)
+    linting.run(jobs)
+    return linting.record()
 
 
 def test_a_checkout_is_linted_several_problems_at_once_into_a_record(tmp_path: Path) -> None:
@@ -100,7 +106,7 @@ def test_what_is_refused_beside_others_is_linted_again_alone(
 
     monkeypatch.setattr("kernelgen.lint.linting.Linting._lint", answer)
     monkeypatch.setattr("kernelgen.lint.linting.ForkServer", lambda *_: nullcontext())
-    found = lint(problems(tmp_path), "cpu", lambda _: None, jobs=2)
+    found = lint(tmp_path, lambda _: None, jobs=2)
     assert sorted(asked) == ["12_Half_More", "12_Half_More", "1_Negative", "1_Twice", "1_Twice"]
     assert sorted(asked[-2:]) == ["12_Half_More", "1_Twice"]
     assert [(one.problem, one.findings) for one in found.cases] == [
@@ -109,7 +115,7 @@ def test_what_is_refused_beside_others_is_linted_again_alone(
         ("1_Negative", ()),
     ]
     asked.clear()
-    alone = lint(problems(tmp_path), "cpu", lambda _: None, jobs=1)
+    alone = lint(tmp_path, lambda _: None, jobs=1)
     assert asked == ["1_Twice", "12_Half_More", "1_Negative"]
     assert alone.cases[0].status is Status.OUT_OF_MEMORY
 
@@ -119,7 +125,7 @@ def test_a_failure_ends_all_that_was_started(tmp_path: Path) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        lint(problems(tmp_path), "cpu", fail, jobs=2)
+        lint(tmp_path, fail, jobs=2)
     assert left_behind() == []
 
 
@@ -202,12 +208,6 @@ def recorded(folder: Path, *cases: CaseLint) -> Path:
     return folder
 
 
-def test_without_a_record_nothing_is_claimed(tmp_path: Path) -> None:
-    assert lint_table(tmp_path) == (
-        "No record is committed yet, so nothing is said here of any problem."
-    )
-
-
 def test_the_table_has_what_cannot_be_graded_and_why(tmp_path: Path) -> None:
     folder = recorded(
         tmp_path,
@@ -244,18 +244,6 @@ def test_another_record_is_refused_with_its_place(tmp_path: Path) -> None:
     file.write_text("{}")
     with pytest.raises(UserError, match="not a kernelgen lint"):
         lint_table(tmp_path)
-
-
-def test_the_command_keeps_the_document_as_the_record_says(tmp_path: Path) -> None:
-    recorded(tmp_path / "benchmarks", case(trivial=("all ones",)))
-    document = tmp_path / "docs" / "kernelbench.md"
-    document.parent.mkdir()
-    document.write_text("a\n<!-- generated: kernelbench -->\n<!-- /generated -->\nb\n")
-    runner = CliRunner()
-    assert runner.invoke(command, [str(document)]).exit_code == 1
-    assert runner.invoke(command, ["--write", str(document)]).exit_code == 0
-    assert "| level1/1_Twice.py | a pass says little | all ones passes |" in document.read_text()
-    assert runner.invoke(command, [str(document)]).exit_code == 0
 
 
 def test_the_record_is_written_also_where_nobody_reads_the_table(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from kernelgen.grading.timing.limit import (
     limit_of,
     work_of,
 )
-from kernelgen.lint.counting import Counted
+from kernelgen.planning.cost import PlanCost, StageCost
 from kernelgen.problem.record import Minimal, Problem
 
 GROUPNORM = Work(minimal_bytes=15_032_386_048)
@@ -157,7 +157,7 @@ def test_declared_operations_need_a_gpu_s_rates_to_accuse(rates: object) -> None
 
 # --- declared or counted --------------------------------------------------------------------------
 
-COUNTED = Counted(minimal_bytes=100, flops=200, operand_bits=11)
+COUNTED = PlanCost(stages=(StageCost(flops=200),), minimal_bytes=100, operand_bits=11)
 
 
 PROBLEM = Problem(name="p", summary="s", path=Path("p.yaml"), sha256="", tolerance=1e-4)

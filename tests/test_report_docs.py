@@ -1,16 +1,21 @@
-"""docs/json.md and docs/statuses.md say everything, and nothing that is not so."""
+"""Records explain every field, and docs/statuses.md every status, and nothing that is not so."""
 
+import json
+import pkgutil
 import re
+from inspect import getdoc
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+from click.testing import CliRunner
 from msgspec import inspect
 
+from kernelgen.cli import program
+from kernelgen.cli.report import WRITTEN
 from kernelgen.errors import ExitCode
-from kernelgen.grading.verdict import Owner, Run, Status, Verdict
-from kernelgen.selftest.record import SelftestRun
+from kernelgen.grading.verdict import Owner, Status, Verdict
 
 DOCS = Path(__file__).parent.parent / "docs"
 SECTION = re.compile(r"^(##+) (\w+)\n(.*?)(?=^##|\Z)", re.MULTILINE | re.DOTALL)
@@ -36,7 +41,9 @@ def structs_under(kind: inspect.Type, found: dict[str, type[Any]]) -> dict[str, 
     return found
 
 
-RECORDS = structs_under(inspect.type_info(SelftestRun), structs_under(inspect.type_info(Run), {}))
+RECORDS: dict[str, type[Any]] = {}
+for path in WRITTEN.values():
+    structs_under(inspect.type_info(pkgutil.resolve_name(path)), RECORDS)
 
 
 def sections(name: str) -> dict[str, str]:
@@ -66,17 +73,38 @@ def test_the_records_are_found() -> None:
 
 
 @pytest.mark.parametrize("record", RECORDS.values(), ids=list(RECORDS))
-def test_json_md_has_every_field_of_every_record(record: type[msgspec.Struct]) -> None:
-    rows = re.findall(r"^\| `(\w+)` \| ([^|]+) \| \S.* \|$", sections("json.md")[record.__name__],
-                      re.MULTILINE)  # fmt: skip
-    fields = msgspec.structs.fields(record)
-    assert [name for name, _ in rows] == [field.encode_name for field in fields]
-    optional = {name for name, kind in rows if kind.endswith("optional")}
-    assert optional == {field.encode_name for field in fields if not field.required}
+def test_a_record_explains_each_field_in_its_docstring(record: type[msgspec.Struct]) -> None:
+    explained = set(re.findall(r"\w+", getdoc(record) or ""))
+    assert {field.name for field in msgspec.structs.fields(record)} <= explained
 
 
-def test_json_md_describes_no_other_record() -> None:
-    assert set(sections("json.md")) == set(RECORDS)
+@pytest.mark.parametrize("command", WRITTEN)
+def test_the_schema_of_what_a_command_writes_is_printed(command: str) -> None:
+    printed = CliRunner().invoke(program, ["report", "--schema", command])
+    assert (printed.exit_code, printed.stderr) == (0, "")
+    schema = json.loads(printed.stdout)
+    name = WRITTEN[command].partition(":")[2]
+    assert schema["$ref"] == f"#/$defs/{name}"
+    assert schema["$defs"][name]["description"] == getdoc(RECORDS[name])
+
+
+def test_json_md_shows_fields_that_there_are() -> None:
+    tree = (DOCS / "json.md").read_text(encoding="utf-8").split("```text\n")[1].split("```")[0]
+    shown = {name for line in tree.splitlines() for name in re.findall(
+        r"[a-z]\w+", re.split(r"(?<=\S)  +", line)[0])}  # fmt: skip
+    fields = {one.name for record in RECORDS.values() for one in msgspec.structs.fields(record)}
+    assert shown <= fields
+
+
+def test_every_command_that_writes_json_has_a_schema() -> None:
+    context = program.make_context("kernelgen", [], resilient_parsing=True)
+    commands = {name: program.get_command(context, name) for name in program.list_commands(context)}
+    writing = {
+        name
+        for name, command in commands.items()
+        if command and any("--json" in option.opts for option in command.params)
+    }
+    assert writing - {"list"} == set(WRITTEN)
 
 
 @pytest.mark.parametrize("status", Status, ids=[status.value for status in Status])
@@ -96,8 +124,3 @@ def test_statuses_md_explains_every_exit_code() -> None:
     text = (DOCS / "statuses.md").read_text(encoding="utf-8")
     codes = re.findall(r"^\| (\d+) \|", text, re.MULTILINE)
     assert [int(code) for code in codes] == [code.value for code in ExitCode]
-
-
-def test_a_verdict_has_no_field_without_a_docstring_line() -> None:
-    documented = set(re.findall(r"\w+", (Verdict.__doc__ or "").partition("Attributes:")[2]))
-    assert {field.name for field in msgspec.structs.fields(Verdict)} <= documented

@@ -111,7 +111,7 @@ def test_the_counts_are_by_status() -> None:
     assert "2 of 3 passed on NVIDIA H200" in words
     assert "2 ✓ PASSED 1 ✗ TIMEOUT" in words
     words = outline(passed(), failed(Status.CRASHED)).words
-    assert "1 of 2 (50%)" in words
+    assert "1 of 2 solutions, 50%" in words
     assert "fast_p vs eager" in words
 
 

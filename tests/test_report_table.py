@@ -12,7 +12,7 @@ from rich.console import Console
 
 from kernelgen.grading.timing.times import Limit, Speedup
 from kernelgen.grading.verdict import Owner, Run, Status, Verdict
-from kernelgen.report.columns import decimal, speedup_text
+from kernelgen.report.columns import decimal
 from kernelgen.report.console import WIDTH
 from kernelgen.report.run_table import ordered, show
 from kernelgen.report.table import Column, print_table, short_names, shorten
@@ -326,16 +326,6 @@ def test_it_ends_with_the_method_and_the_summary() -> None:
 )  # fmt: skip
 def test_decimal(value: float, text: str) -> None:
     assert decimal(value) == text
-
-
-def test_speedup_text() -> None:
-    speedup = Speedup(median=1.712, ci95=(1.704, 1.721))
-    assert speedup_text(speedup, interval=True) == "1.71x [1.70, 1.72]"
-    assert speedup_text(speedup, interval=False) == "1.71x"
-    assert speedup_text(Speedup(median=250.4, ci95=(249.6, 251.4)), interval=True) == (
-        "250x [250, 251]"
-    )
-    assert speedup_text(None, interval=True) == ""
 
 
 def test_shorten_keeps_one_end() -> None:

@@ -33,7 +33,7 @@ _BASE_NAME = re.compile(r"([A-Za-z_]\w*)\s*(?:\(|$)")
 
 
 class CompileTime(msgspec.Struct, frozen=True, kw_only=True):
-    """How long one source took for one architecture; arch is None for the host compiler."""
+    """The seconds that one source took for one architecture; arch is None for the host compiler."""
 
     source: str
     arch: str | None

@@ -40,7 +40,15 @@ _NAMESPACES = re.compile(r"^(?:\w+::)+")
 
 
 class BuildReport(msgspec.Struct, frozen=True, kw_only=True):
-    """All builds of one `kernelgen build`; the JSON report is this record."""
+    """All builds of one `kernelgen build`; the JSON report is this record.
+
+    Attributes:
+        schema: version of this form.
+        nvcc: its version; null without a toolkit.
+        compiler: command and version of the host's compiler.
+        archs: architectures that CUDA sources were built for.
+        builds: one a file, in the given order.
+    """
 
     schema: int
     nvcc: str | None

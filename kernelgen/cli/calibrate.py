@@ -1,7 +1,6 @@
 """`kernelgen calibrate`: measure what this device can do, and keep it for later verdicts."""
 
 from collections.abc import Iterator
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import Literal
 
@@ -11,7 +10,7 @@ from kernelgen.build.toolchain import cache_folder
 from kernelgen.cli import options
 from kernelgen.destination import STDOUT, write_whole
 from kernelgen.errors import KernelgenFault, UserError
-from kernelgen.hardware.calibration import Calibration, Spread, age_of, encode, keep, look_up
+from kernelgen.hardware.calibration import Calibration, Spread, encode, keep, look_up
 from kernelgen.hardware.identity import identity_here
 from kernelgen.hardware.measuring import measure_apart
 from kernelgen.report.numbers import byte_size
@@ -52,10 +51,7 @@ def command(
     found = None if force else cached.calibration
     known = found is not None
     if found is None:
-        found = measure_apart(
-            identity.device,
-            lambda text: None if quiet else click.echo(f"measuring {text}", err=True),
-        )
+        found = measure_apart(identity.device, quiet=quiet)
         _warn_if_unsteady(found)
     try:
         _show(found, err=json == STDOUT)
@@ -81,10 +77,9 @@ def _show(found: Calibration, *, err: bool) -> None:
     device = found.device
     kind = "SMs" if device.device == "cuda" else "cores"
     driver = f", driver of CUDA {device.driver}" if device.driver else ""
-    age = age_of(found, datetime.now(timezone.utc))
     click.echo(
         f"{printable(device.name)}, {device.units} {kind}, {device.memory_gib} GiB{driver}, "
-        f"torch {device.torch}; measured {age}",
+        f"torch {device.torch}; measured {found.measured:%Y-%m-%d}",
         err=err,
     )
     width = max(len(name) for name, *_ in _rates(found))

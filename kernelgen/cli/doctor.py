@@ -12,7 +12,7 @@ from kernelgen.errors import ExitCode
 from kernelgen.report.json_report import write
 from kernelgen.report.printable import printable
 
-_SCHEMA = 1
+_SCHEMA = 2
 _MARKS = {"ok": "ok     ", "warning": "warning", "missing": "missing"}
 _BUILDS_CPP = ("python", "torch", "c++ compiler", "ninja", "temporary folder")
 _BUILDS_CUDA = (*_BUILDS_CPP, "nvcc")
@@ -20,11 +20,16 @@ _GRADES_GPU = (*_BUILDS_CUDA, "gpu", "cuda ipc")
 
 
 class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
-    """All findings, and what follows from them; the JSON of `kernelgen doctor` is this record."""
+    """All findings, and what follows from them; the JSON of `kernelgen doctor` is this record.
+
+    Attributes:
+        schema: version of this form.
+        checks: one a thing that was looked for.
+        can_build_cuda, can_grade_cpu, can_grade_gpu: what this machine can do.
+    """
 
     schema: int
     checks: tuple[Check, ...]
-    can_render: bool
     can_build_cuda: bool
     can_grade_cpu: bool
     can_grade_gpu: bool
@@ -32,18 +37,11 @@ class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def sentence(self) -> str:
         """Return what this machine can do, in one sentence."""
-        able = [
-            text
-            for text, yes in (
-                ("render", self.can_render),
-                ("build CUDA solutions", self.can_build_cuda),
-                ("grade on the CPU", self.can_grade_cpu),
-                ("grade on the GPU", self.can_grade_gpu),
-            )
-            if yes
-        ]
-        if not able:
-            return "This machine can do nothing yet; see what is missing above."
+        # Rendering needs only kernelgen itself, which runs.
+        able = ["render"]
+        able += ["build CUDA solutions"] * self.can_build_cuda
+        able += ["grade on the CPU"] * self.can_grade_cpu
+        able += ["grade on the GPU"] * self.can_grade_gpu
         listed = able[0] if len(able) == 1 else f"{', '.join(able[:-1])} and {able[-1]}"
         return f"This machine can {listed}."
 
@@ -79,8 +77,6 @@ def diagnose(checks: tuple[Check, ...], torch: TorchFacts | None) -> Diagnosis:
     return Diagnosis(
         schema=_SCHEMA,
         checks=checks,
-        # Rendering needs only kernelgen itself, which runs.
-        can_render=True,
         # A toolkit that does not fit torch still compiles; only torch refuses to build with it.
         can_build_cuda=all(states[name] != "missing" for name in _BUILDS_CUDA),
         can_grade_cpu=all(states[name] != "missing" for name in _BUILDS_CPP),

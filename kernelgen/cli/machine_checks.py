@@ -7,7 +7,6 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import Literal
 
@@ -21,7 +20,7 @@ from kernelgen.build.toolchain import (
     find_toolkit,
 )
 from kernelgen.errors import ToolchainError, UserError
-from kernelgen.hardware.calibration import age_of, look_up
+from kernelgen.hardware.calibration import look_up
 from kernelgen.hardware.device import cpu_facts, survey_gpus
 from kernelgen.hardware.identity import identity_here
 from kernelgen.report.numbers import byte_size
@@ -286,6 +285,5 @@ def check_calibration() -> Check:
     if cached.calibration is None:
         unknown = f"none of {identity.name}; each verdict measures a little itself"
         return Check(name, "warning", cached.warning or unknown, "kernelgen calibrate")
-    copy = cached.calibration.copy_gbps.median
-    age = age_of(cached.calibration, datetime.now(timezone.utc))
-    return Check(name, "ok", f"{identity.name} copies at {copy:.4g} GB/s, measured {age}")
+    copy, day = cached.calibration.copy_gbps.median, f"{cached.calibration.measured:%Y-%m-%d}"
+    return Check(name, "ok", f"{identity.name} copies at {copy:.4g} GB/s, measured {day}")

@@ -35,15 +35,12 @@ _DEFAULTS = ProfileOptions()
 @options.sandbox(
     "off runs the solution with all your rights, where counters are for administrators only."
 )
-@options.json("all that was counted")
 @options.QUIET
 @options.VERBOSE
-def command(
-    path: Path, problem: str | None, json: Path | None, *, quiet: bool, verbose: bool, **given: Any
-) -> int:
+def command(path: Path, problem: str | None, *, quiet: bool, verbose: bool, **given: Any) -> int:
     """Run one call of a solution under ncu, and print its details of every kernel.
 
-    Below them stand the bytes of DRAM that each moved, and the least that the problem needs.
+    Below them stand the bytes of DRAM that all moved, and the least that the problem needs.
 
     Needs a GPU, NVIDIA's ncu (Nsight Compute), and the right to read its counters.
 
@@ -54,7 +51,7 @@ def command(
     from kernelgen.problem.library import load_problem
     from kernelgen.profile.profiling import profile
     from kernelgen.profile.show import show
-    from kernelgen.report.console import console_for, show_and_write
+    from kernelgen.report.console import console_for
     from kernelgen.report.outcome import CODE_BY_OWNER, failure_lines
     from kernelgen.report.progress import Verbosity, progress
 
@@ -69,5 +66,5 @@ def command(
         for line in failure_lines(judged.status, judged.reason):
             click.echo(line, err=True)
         return CODE_BY_OWNER[judged.owner]
-    show_and_write(found, lambda console: show(found, console), json)
+    show(found, console_for(stderr=False))
     return ExitCode.OK

@@ -1,5 +1,6 @@
 """`kernelgen report`: show recorded runs to people and to CI services."""
 
+import pkgutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -10,7 +11,7 @@ import msgspec
 from kernelgen.cli import options
 from kernelgen.destination import write_whole
 from kernelgen.errors import ExitCode, UserError
-from kernelgen.report.json_report import write
+from kernelgen.report.json_report import schema_text, write
 from kernelgen.report.reading import Recorded, as_one, read_run
 
 DOCUMENT_OPTIONS = (
@@ -76,7 +77,36 @@ def steps(name: str, total: int) -> Iterator[Callable[[], None]]:
         yield lambda: progress.advance(task)
 
 
+WRITTEN = {
+    "grade": "kernelgen.grading.verdict:Run",
+    "selftest": "kernelgen.selftest.record:SelftestRun",
+    "compare": "kernelgen.comparison.record:Comparison",
+    "sweep": "kernelgen.sweep.record:Sweep",
+    "tune": "kernelgen.tuning.record:TuneRun",
+    "lint": "kernelgen.lint.record:Lint",
+    "calibrate": "kernelgen.hardware.calibration:Calibration",
+    "build": "kernelgen.cli.build:BuildReport",
+    "doctor": "kernelgen.cli.doctor:Diagnosis",
+}
+"""The record that each command's --json writes."""
+
+
+def _print_schema(context: click.Context, _: click.Parameter, written_by: str | None) -> None:
+    if written_by is not None:
+        record = pkgutil.resolve_name(WRITTEN[written_by])
+        click.echo(schema_text(record, f"Written by kernelgen {written_by} --json"), nl=False)
+        context.exit()
+
+
 @click.command("report")
+@click.option(
+    "--schema",
+    type=click.Choice(tuple(WRITTEN)),
+    is_eager=True,
+    expose_value=False,
+    callback=_print_schema,
+    help="Print the JSON Schema of what this command writes with --json, and do nothing else.",
+)
 @click.argument("paths", nargs=-1, required=True, type=options.PATH, metavar="RUN.json...")
 @options.with_options(*DOCUMENT_OPTIONS)
 @click.option("-v", "--verbose", is_flag=True, help="With the table, the details of passes too.")

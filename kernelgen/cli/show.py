@@ -17,18 +17,12 @@ from kernelgen.report.printable import printable
 @click.command()
 @click.argument("problem", type=ProblemName())
 @click.option(
-    "--limit",
-    is_flag=True,
-    help="Also count the least bytes and operations, and say how long they take on this machine; "
-    "runs the problem's code, on no data.",
-)
-@click.option(
     "--plan",
     is_flag=True,
     help="Also show what a rendered solution does stage by stage, at the sizes for a GPU, and how "
     "long that takes at least; runs the problem's code contained, on no data.",
 )
-def command(problem: str, *, limit: bool, plan: bool) -> None:
+def command(problem: str, *, plan: bool) -> None:
     """Show a problem, given by its name or by a .yaml or KernelBench .py file."""
     found = load_problem(problem)
     _heading(f"{found.name}: {found.summary}")
@@ -44,11 +38,6 @@ def command(problem: str, *, limit: bool, plan: bool) -> None:
         _heading("\nCases")
         for case in found.cases:
             _case(case)
-    if limit:
-        from kernelgen.cli.lint import show_least
-
-        _heading("\nLeast work of the main case")
-        show_least(found)
     if plan:
         _plan(found)
     _heading("\nReference")

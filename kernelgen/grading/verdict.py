@@ -1,7 +1,7 @@
 """The result of grading a candidate: `Status`, `Verdict`, and what may be combined.
 
 A verdict is a frozen record whose invariants are checked when it is made: PASSED needs a complete
-correctness record, a failure may not carry a speedup. `docs/json.md` describes the JSON form.
+correctness record, a failure may not carry a speedup. docs/json.md has the form's rules.
 """
 
 from enum import Enum
@@ -340,7 +340,13 @@ def owner_of(status: Status) -> Owner:
 class Run(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """All verdicts of one `kernelgen grade`, with the environment: the JSON report.
 
-    Plans are one a problem and device, and there only if a report was asked for that holds them.
+    Attributes:
+        schema: version of this form.
+        environment: versions and facts about the machine, which differ from machine to machine;
+            `imports` has the versions of packages that `--allow-import` named.
+        verdicts: one a file, in the given order; those of a folder by name, those of
+            `--kernelbench` by level, problem and sample.
+        plans: one a problem and device, if a report was asked for that holds them.
     """
 
     schema: int

@@ -19,7 +19,6 @@ MatrixFormat = Literal["fp32", "tf32", "bf16", "fp16"]
 """What the factors of a matrix product are rounded to; sums are fp32."""
 
 _FOLDER = "calibration"
-_LARGEST_FILE_BYTES = 1 << 16
 # Above anything that is built; what is larger was not measured.
 _Rate = Annotated[float, msgspec.Meta(gt=0.0, le=1e19)]
 _NOT_IN_A_NAME = re.compile(r"[^a-z0-9]+")
@@ -34,7 +33,12 @@ class Spread(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MatrixRate(msgspec.Struct, frozen=True, kw_only=True):
-    """How fast square matrix products are, a multiply and an add counted as two operations."""
+    """The rate of square matrix products.
+
+    Attributes:
+        format: of the factors.
+        flops_per_s: operations a second, a multiply and an add counted as two.
+    """
 
     format: MatrixFormat
     flops_per_s: Spread
@@ -86,17 +90,12 @@ def look_up(cache: Path, device: DeviceIdentity) -> Cached:
     """Return what the cache has for a device; a file that cannot be used is no error."""
     path = _place(cache, device)
     try:
+        # A pipe that lies there would never end.
         if not path.is_file():
-            # A pipe that lies there would never end.
-            return _unusable(path, "is no file") if path.exists() else Cached(path=path)
-        with path.open("rb") as file:
-            raw = file.read(_LARGEST_FILE_BYTES + 1)
+            return Cached(path=path)
+        calibration = msgspec.json.decode(path.read_bytes(), type=Calibration)
     except OSError as error:
         return _unusable(path, f"cannot be read: {error.strerror}")
-    if len(raw) > _LARGEST_FILE_BYTES:
-        return _unusable(path, "is far too long")
-    try:
-        calibration = msgspec.json.decode(raw, type=Calibration)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         return _unusable(path, f"is damaged: {error}")
     if calibration.device != device:
@@ -125,16 +124,6 @@ def keep(cache: Path, calibration: Calibration) -> Path:
 def encode(calibration: Calibration) -> bytes:
     """Return a calibration as JSON for a file or a reader."""
     return msgspec.json.format(msgspec.json.encode(calibration), indent=2) + b"\n"
-
-
-def age_of(calibration: Calibration, now: datetime) -> str:
-    """Say in words how long ago a calibration was measured, such as `3 days ago`."""
-    seconds = max(0.0, (now - calibration.measured).total_seconds())
-    for unit, length in (("day", 86400), ("hour", 3600), ("minute", 60)):
-        count = int(seconds // length)
-        if count:
-            return f"{count} {unit}{'s' * (count > 1)} ago"
-    return "less than a minute ago"
 
 
 def _place(cache: Path, device: DeviceIdentity) -> Path:

@@ -1,125 +1,84 @@
 """Have a device's rates measured in a process of its own: this one imports no torch.
 
-That process writes records to the standard output that it was started with, one a line.
+That process tells on standard error what it measures, and writes one record to standard output.
 """
 
-import os
 import subprocess
 import sys
-import tempfile
-import threading
 import warnings
-from collections.abc import Callable
-from typing import IO, Literal
+from typing import Literal
 
 import msgspec
 
-from kernelgen.child_python import own_environment, reply_stream, start_code
+from kernelgen.child_python import own_environment, python_command, reply_stream
 from kernelgen.errors import KernelgenFault
 from kernelgen.hardware.calibration import Calibration
 from kernelgen.hardware.device import usable_cores
 
 # Measuring takes seconds, and torch's import on a slow disk a minute.
 _DEADLINE_S = 300.0
-_LAST_WORDS_BYTES = 4096
-_START = start_code("kernelgen.hardware.measuring", "main(sys.argv[1])")
 _CALLED = {"cuda": "the GPU", "cpu": "the CPU"}
 
 
-class Phase(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """What is measured next."""
-
-    text: str
-
-
 class Measured(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """The end: all rates."""
+    """All rates."""
 
     calibration: Calibration
 
 
 class Impossible(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """The end: why nothing could be measured, and what to do."""
+    """Why nothing could be measured, and what to do."""
 
     reason: str
 
 
-Line = Phase | Measured | Impossible
+Reply = Measured | Impossible
 
 
 def measure_apart(
-    device: Literal["cuda", "cpu"],
-    phase: Callable[[str], None],
-    *,
-    start: str = _START,
-    deadline_s: float = _DEADLINE_S,
+    device: Literal["cuda", "cpu"], *, quiet: bool = False, deadline_s: float = _DEADLINE_S
 ) -> Calibration:
-    """Measure a device's rates; takes a few seconds.
+    """Measure a device's rates, and say on stderr what is being measured; takes a few seconds.
 
     Of several GPUs it is the first that CUDA offers.
 
     Raises:
         KernelgenFault: torch is not there or finds no device, memory ran out, or the process
-            failed; the message is one line.
+            failed, and has said on stderr why; the message is one line.
     """
-    with (
-        tempfile.TemporaryFile() as words,
-        subprocess.Popen(
-            [sys.executable, "-c", start, device],
+    try:
+        done = subprocess.run(
+            python_command("kernelgen.hardware.measuring", device, *["--quiet"] * quiet),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
-            stderr=words,
             env=own_environment(),
-        ) as process,
-    ):
-        alarm = threading.Timer(deadline_s, process.kill)
-        try:
-            alarm.start()
-            assert process.stdout is not None
-            end = _listen(process.stdout, phase)
-            code = process.wait()
-        finally:
-            # After ^C as well: its result is no longer wanted.
-            alarm.cancel()
-            process.kill()
-        if isinstance(end, Measured):
-            return end.calibration
-        if isinstance(end, Impossible):
-            raise KernelgenFault(f"{_CALLED[device]} cannot be measured: {end.reason}")
-        why = f"{_last_words(words)} (exit code {code})"
-        raise KernelgenFault(f"measuring {_CALLED[device]} failed: {why}")
+            timeout=deadline_s,
+            check=True,
+        )
+    except subprocess.TimeoutExpired:
+        raise KernelgenFault(
+            f"measuring {_CALLED[device]} did not end within {deadline_s:g} s"
+        ) from None
+    except subprocess.CalledProcessError as error:
+        raise KernelgenFault(
+            f"measuring {_CALLED[device]} failed with exit code {error.returncode}; what its "
+            "process printed says why"
+        ) from error
+    reply: Reply = msgspec.json.decode(done.stdout, type=Reply)
+    if isinstance(reply, Impossible):
+        raise KernelgenFault(f"{_CALLED[device]} cannot be measured: {reply.reason}")
+    return reply.calibration
 
 
-def _listen(stdout: IO[bytes], phase: Callable[[str], None]) -> Measured | Impossible | None:
-    """Return how it ended, or None if the process never said."""
-    for raw in stdout:
-        line: Line = msgspec.json.decode(raw, type=Line)
-        if not isinstance(line, Phase):
-            return line
-        phase(line.text)
-    return None
-
-
-def _last_words(words: IO[bytes]) -> str:
-    size = words.seek(0, os.SEEK_END)
-    words.seek(max(0, size - _LAST_WORDS_BYTES))
-    lines = words.read().decode(errors="replace").strip().splitlines()
-    return lines[-1] if lines else "it said nothing"
-
-
-def main(device: Literal["cuda", "cpu"]) -> None:
-    """Measure and report, in the process apart; an unforeseen error ends it with its trace."""
+def main() -> None:
+    """Measure and reply, in the process apart; an unforeseen error ends it with its trace."""
     warnings.simplefilter("ignore")
+    device, *quiet = sys.argv[1:]
     with reply_stream() as out:
-
-        def tell(line: Line) -> None:
-            out.write(msgspec.json.encode(line) + b"\n")
-            out.flush()
-
-        tell(_measured(device, lambda text: tell(Phase(text=text))))
+        out.write(msgspec.json.encode(_measured(device, quiet=bool(quiet))))
 
 
-def _measured(device: Literal["cuda", "cpu"], phase: Callable[[str], None]) -> Line:
+def _measured(device: str, *, quiet: bool) -> Reply:
     import torch
 
     from kernelgen.hardware import rates
@@ -130,6 +89,12 @@ def _measured(device: Literal["cuda", "cpu"], phase: Callable[[str], None]) -> L
         )
         return Impossible(reason=reason)
     torch.set_num_threads(usable_cores())
+
+    def phase(text: str) -> None:
+        if not quiet:
+            sys.stderr.write(f"measuring {text}\n")
+            sys.stderr.flush()
+
     try:
         found = rates.measure(device, rates.THOROUGH[device], rates.ALL_FORMATS, phase)
     except (MemoryError, torch.OutOfMemoryError) as error:

@@ -73,21 +73,11 @@ QUICK = {
 }
 
 
-class Place(msgspec.Struct, frozen=True, kw_only=True):
-    """A place of a copy.
-
-    Attributes:
-        source, target: numbers of two buffers.
-        begin: of the target within its buffer, in bytes; the source begins where its buffer does.
-    """
-
-    source: int
-    target: int
-    begin: int
-
-
 class Places(msgspec.Struct, frozen=True, kw_only=True):
-    """The places to try: so many buffers of one size, and pairs of them, the most different first.
+    """The places to try: so many buffers of one size, and of each copy its source and target.
+
+    A place is the numbers of two buffers, and where in the second the target begins, in bytes; the
+    source begins where its buffer does. The most different ones are first.
 
     On H200s the same copy of 4 GiB is a tenth slower in some places than in others, and stays so
     while its buffers stay. No call says which places are fast, so several are tried: other buffers,
@@ -96,7 +86,7 @@ class Places(msgspec.Struct, frozen=True, kw_only=True):
 
     buffers: int
     buffer_bytes: int
-    tried: tuple[Place, ...]
+    tried: tuple[tuple[int, int, int], ...]
 
 
 def identity_of(device: str) -> DeviceIdentity:
@@ -181,11 +171,11 @@ def places_for(size: int, room_bytes: int, most: int) -> Places:
     fit `room_bytes`.
     """
     if most == 1:
-        return Places(buffers=2, buffer_bytes=size, tried=(Place(source=0, target=1, begin=0),))
+        return Places(buffers=2, buffer_bytes=size, tried=((0, 1, 0),))
     further = min(_FURTHER_BYTES, size // _FURTHER_SHARE)
     buffers = max(2, min(_MOST_BUFFERS, room_bytes // (size + further)))
     tried = (
-        Place(source=source, target=(source + 1) % buffers, begin=begin)
+        (source, (source + 1) % buffers, begin)
         for begin in (0, further)
         for source in range(buffers)
     )
@@ -206,15 +196,15 @@ def _memory_rates(size: int, device: str, stopwatch: Stopwatch) -> tuple[Spread,
     buffers = [piece.repeat(pieces) for _ in range(places.buffers)]
     copies = []
     begin = perf_counter()
-    for place in places.tried:
-        source = buffers[place.source][: size // 4]
-        target = buffers[place.target][place.begin // 4 :][: size // 4]
+    for one, other, begin_bytes in places.tried:
+        source = buffers[one][: size // 4]
+        target = buffers[other][begin_bytes // 4 :][: size // 4]
         # All of it is read once and written once.
         copies.append(stopwatch.rate(partial(target.copy_, source), 2 * size / 1e9))
         if perf_counter() - begin >= effort.places_s:
             break
     fastest = max(range(len(copies)), key=lambda position: copies[position].median)
-    target = buffers[places.tried[fastest].target][: size // 4]
+    target = buffers[places.tried[fastest][1]][: size // 4]
     return copies[fastest], stopwatch.rate(partial(target.fill_, 0.7), size / 1e9)
 
 

@@ -1,1 +1,1 @@
-"""What can be said of a problem without a candidate: its mistakes, and the least it has to do."""
+"""Mistakes in a problem, found without a candidate."""

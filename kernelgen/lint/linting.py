@@ -13,6 +13,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from kernelgen.grading.judged import Judged
 from kernelgen.grading.launch import scratch_folder, worker_environment
 from kernelgen.grading.queue.identity import versions
@@ -21,20 +23,6 @@ from kernelgen.grading.supervisor.workers import ForkServer
 from kernelgen.grading.wire import messages as m
 from kernelgen.lint.record import SCHEMA_VERSION, CaseLint, Lint
 from kernelgen.problem.record import Device, Problem
-
-
-def lint(
-    problems: Sequence[Problem],
-    device: Device,
-    phase: Callable[[str], None],
-    *,
-    jobs: int = 1,
-    limit_s: float | None = None,
-) -> Lint:
-    """Lint every case of every problem: `Linting`, run to its end."""
-    linting = Linting(problems, device, phase, limit_s)
-    linting.run(jobs)
-    return linting.record()
 
 
 class Linting:
@@ -144,15 +132,7 @@ class Linting:
             linted = oracle.ask(m.LintCase(case=position, limit_s=self._limit_s))
         except Judged as judged:
             return _case(problem, name, begin, status=judged.status, reason=judged.reason)
-        return _case(
-            problem,
-            name,
-            begin,
-            trivial=linted.trivial,
-            idle=linted.idle,
-            untried=linted.untried,
-            note=linted.note,
-        )
+        return _case(problem, name, begin, **msgspec.structs.asdict(linted))
 
 
 def _is_doubtful(case: CaseLint) -> bool:

@@ -8,10 +8,7 @@ are read through the device nodes, which a contained process has, and ncu speaks
 that it has started over local sockets, which stay within the containment that is around both.
 """
 
-import contextlib
-import os
 import re
-import subprocess
 from pathlib import Path
 
 import msgspec
@@ -21,15 +18,8 @@ from kernelgen.child_python import python_command
 from kernelgen.errors import ToolchainError
 from kernelgen.grading.tools.one_call import CALLED
 from kernelgen.grading.tools.workplace import Workplace, run_inside, showing, start_of
-from kernelgen.profile.details import METRICS, errors, read_launches
-from kernelgen.profile.record import Launch
 from kernelgen.sandbox.contained import Ended
 
-_NAME = "ncu"
-# Where NVIDIA's own packages of it, which are not a toolkit's, put it.
-_PACKAGES = Path("/opt/nvidia/nsight-compute")
-_VERSION = re.compile(r"^Version (\S+)", re.MULTILINE)
-_VERSION_SECONDS = 60.0
 _LOG = "ncu.log"
 # Sections whose metrics ncu collects without rewriting the kernel. That would need more registers,
 # so that blocks that wait for each other may no longer be resident together, and hang.
@@ -37,59 +27,39 @@ _SECTIONS = (
     "SpeedOfLight", "ComputeWorkloadAnalysis", "LaunchStats", "Occupancy", "SchedulerStats",
     "WarpStateStats",
 )  # fmt: skip
+_READ, _WRITTEN = "dram__bytes_read.sum", "dram__bytes_write.sum"
+_COUNT = re.compile(rf"^ +({re.escape(_READ)}|{re.escape(_WRITTEN)}) +(.*\S)", re.MULTILINE)
+# ncu of different years calls its base unit one or the other.
+_BYTES = re.compile(r"(?:byte|B) +(\d[\d,]*(?:\.\d+)?)")
+_ERROR = re.compile(r"^==ERROR== +(.*\S)", re.MULTILINE)
 
 
-class Ncu(msgspec.Struct, frozen=True, kw_only=True):
-    """An ncu: its path, and its version as it gives it."""
-
-    path: Path
-    version: str
-
-
-def find_ncu() -> Ncu:
-    """Return ncu: from CUDA_HOME, CUDA_PATH, PATH, beside nvcc, /usr/local/cuda, /opt/nvidia.
+def find_ncu() -> Path:
+    """Return ncu: from CUDA_HOME, CUDA_PATH, PATH, beside nvcc, /usr/local/cuda.
 
     Raises:
-        ToolchainError: there is none, or it does not run.
+        ToolchainError: there is none.
     """
-    path = find_cuda_tool(_NAME) or _newest_package()
+    path = find_cuda_tool("ncu")
     if path is None:
         raise ToolchainError(
-            f"no ncu was found (looked at {TOOL_PLACES}, {_PACKAGES}); install Nsight Compute, "
-            "such as with: apt-get install cuda-nsight-compute-13-0 (NVIDIA's repository), or "
-            "conda install -c nvidia nsight-compute"
+            f"no ncu was found (looked at {TOOL_PLACES}); install Nsight Compute, such as with: "
+            "apt-get install cuda-nsight-compute-13-0 (NVIDIA's repository), or conda install -c "
+            "nvidia nsight-compute, and have it on PATH"
         )
-    try:
-        done = subprocess.run(
-            [str(path), "--version"],
-            check=True,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=_VERSION_SECONDS,
-            env={**os.environ, "LC_ALL": "C"},
-        )
-    except (OSError, subprocess.SubprocessError) as error:
-        raise ToolchainError(f"{path}: does not run: {error}; install it anew") from error
-    match = _VERSION.search(done.stdout)
-    return Ncu(path=path, version=match.group(1) if match else "of unknown version")
+    return path
 
 
-def collect(
-    ncu: Ncu, most_launches: int, inside: Workplace
-) -> tuple[tuple[Launch, ...], tuple[str, ...]]:
-    """Run the profile host that `inside.folder` is prepared for under ncu.
+def collect(ncu: Path, most_launches: int, inside: Workplace) -> str:
+    """Run the profile host that `inside.folder` is prepared for under ncu; return ncu's log.
 
     Args:
         ncu: which.
         most_launches: how many are profiled; those after them are not.
         inside: what holds ncu and the process that it starts.
 
-    Returns:
-        The launches, at least one, and the errors that ncu reported although there are some.
-
     Raises:
-        ToolchainError: there are no results; the message says why and what to do.
+        ToolchainError: it has details of no launch; the message says why and what to do.
     """
     environment = {**inside.environment, "LC_ALL": "C"}
     inside = msgspec.structs.replace(inside, environment=environment)
@@ -97,22 +67,33 @@ def collect(
     # Profiled is what runs between cudaProfilerStart and cudaProfilerStop. Each kernel is run again
     # for every group of counters, with caches that were emptied; the clocks are left as they are.
     command = [
-        str(ncu.path),
+        str(ncu),
         *("--target-processes", "application-only", "--profile-from-start", "off"),
         *("--replay-mode", "kernel", "--cache-control", "all", "--clock-control", "none"),
         *("--launch-count", str(most_launches)),
         *("--page", "details", "--print-units", "base", "--log-file", _LOG),
         *(option for section in _SECTIONS for option in ("--section", section)),
-        *("--metrics", ",".join(METRICS.values())),
+        *("--metrics", f"{_READ},{_WRITTEN}"),
         *host_command(inside),
     ]
-    ended = run_inside(command, showing(inside, *_folders(ncu.path)))
+    ended = run_inside(command, showing(inside, *_folders(ncu)))
     log = start_of(inside.folder / _LOG)
-    launches = read_launches(log)
     # Before there is a log, it writes what is wrong where everything else is printed.
-    if not launches or not (inside.folder / CALLED).exists():
+    if not launches_in(log) or not (inside.folder / CALLED).exists():
         raise ToolchainError(explain(f"{log}\n{ended.log}", ended, inside))
-    return launches, errors(log)
+    return log
+
+
+def launches_in(log: str) -> int:
+    """Return of how many launches a log of ncu's has details."""
+    return sum(name == _READ for name, _ in _COUNT.findall(log))
+
+
+def dram_bytes_in(log: str) -> float | None:
+    """Return what all launches read and wrote; None if a count is missing or in another unit."""
+    counts = [_BYTES.fullmatch(count) for _, count in _COUNT.findall(log)]
+    known = [float(count[1].replace(",", "")) for count in counts if count is not None]
+    return sum(known) if len(known) == len(counts) else None
 
 
 def host_command(inside: Workplace) -> list[str]:
@@ -123,15 +104,11 @@ def host_command(inside: Workplace) -> list[str]:
 def explain(text: str, ended: Ended, inside: Workplace) -> str:
     """Return why a run gave no results, and what to do."""
     contained = inside.plan.level != "none"
-    if ended.over:
-        return (
-            f"ncu was {ended.why}. Under it a solution takes more than by itself: choose a smaller "
-            "--case, or --sandbox off, which sets no limit and gives the solution your rights"
-        )
     if ended.code is None:
         return (
-            f"ncu did not finish within {inside.deadline_s:g} s: it runs each kernel many times. "
-            "Give it more with --timeout, fewer launches with --launches, or a smaller --case"
+            f"ncu was {ended.why}. It runs each kernel many times and keeps copies of its memory: "
+            "choose fewer --launches, a smaller --case or a longer --timeout, or --sandbox off, "
+            "which sets no limit to memory and gives the solution your rights"
         )
     if "ERR_NVGPUCTRPERM" in text:
         sandbox = " with --sandbox off, which gives the solution your rights," if contained else ""
@@ -141,7 +118,7 @@ def explain(text: str, ended: Ended, inside: Workplace) -> str:
             "a container that was started with --cap-add=SYS_ADMIN, or have the driver loaded with "
             "NVreg_RestrictProfilingToAdminUsers=0"
         )
-    said = "; ".join(errors(text))
+    said = "; ".join(dict.fromkeys(_ERROR.findall(text)))
     if (inside.folder / CALLED).exists():
         nothing = (
             "it saw no kernel in a call of forward: that computes nothing on the GPU, or in a "
@@ -162,14 +139,3 @@ def _folders(path: Path) -> list[Path]:
     resolved = path.resolve()
     found = [path.parent, resolved.parent, *path.parent.parent.glob("nsight-compute*")]
     return found + [folder for folder in resolved.parents[1:3] if (folder / "sections").is_dir()]
-
-
-def _newest_package() -> Path | None:
-    found: list[Path] = []
-    with contextlib.suppress(OSError):
-        found = [path for path in _PACKAGES.glob("*/ncu") if os.access(path, os.X_OK)]
-
-    def version(path: Path) -> list[int]:
-        return [int(number) for number in re.findall(r"\d+", path.parent.name)]
-
-    return max(found, key=version, default=None)

@@ -5,8 +5,6 @@ from pathlib import Path
 
 import msgspec
 
-import kernelgen
-from kernelgen.build.toolchain import find_compiler, find_toolkit
 from kernelgen.errors import ToolchainError, UserError
 from kernelgen.grading.judged import Judged
 from kernelgen.grading.launch import scratch_folder
@@ -19,6 +17,7 @@ from kernelgen.grading.supervisor.explain import (
     last_place,
     own_words,
 )
+from kernelgen.grading.supervisor.session import require_tools
 from kernelgen.grading.tools.one_call import write_request
 from kernelgen.grading.tools.workplace import Workplace, run_inside
 from kernelgen.grading.verdict import Status
@@ -26,9 +25,9 @@ from kernelgen.grading.wire.messages import CandidateFailed
 from kernelgen.hardware.device import VISIBLE_GPUS, survey_gpus, visible_gpus
 from kernelgen.problem.library import load_problem
 from kernelgen.problem.record import Case, Device, Problem
-from kernelgen.profile.ncu import collect, find_ncu, host_command
+from kernelgen.profile.ncu import collect, dram_bytes_in, find_ncu, host_command, launches_in
 from kernelgen.profile.profile_host import FACTS, FAILED
-from kernelgen.profile.record import SCHEMA_VERSION, Facts, Profile, ProfileOptions
+from kernelgen.profile.record import Facts, Profile, ProfileOptions
 from kernelgen.sandbox.contained import Ended
 from kernelgen.sandbox.survey import require_namespaces
 from kernelgen.solution.contract import check_contract
@@ -47,23 +46,21 @@ def profile(path: Path, options: ProfileOptions, phase: Callable[[str], None]) -
 
     Raises:
         UserError: the file, the problem or the case cannot be used.
-        ToolchainError: ncu, a GPU, a compiler or the right to read counters is missing.
+        ToolchainError: ncu, a GPU or the right to read counters is missing.
         ContainmentError: `options.sandbox` is `require`, and this machine has not all of it.
-        Judged: the solution or the problem fails without ncu already; the status says how.
+        Judged: the solution or the problem fails without ncu already, or a compiler is missing; the
+            status says how.
         KernelgenFault: the machine or kernelgen failed.
     """
     solution = read_solution(path)
-    problem = options.problem or _find_problem(solution)
+    problem = options.problem or load_problem(solution.problem_name)
     case = _find_case(problem, options.case)
     _check_contract(solution, problem, options)
     ncu = find_ncu()
     survey = survey_gpus()
     if not survey.devices:
         raise ToolchainError(f"no GPU to profile on: {survey.reason}; run it where there is one")
-    if "load_inline" in solution.text:
-        find_compiler()
-        if "cuda_sources" in solution.text:
-            find_toolkit()
+    require_tools(solution)
     with scratch_folder() as scratch:
         inside = _workplace(solution, problem, options, scratch)
         reference = problem.reference_source(case, _DEVICE)
@@ -71,30 +68,9 @@ def profile(path: Path, options: ProfileOptions, phase: Callable[[str], None]) -
         phase("building and calling it, without ncu")
         facts = _rehearse(solution, inside)
         phase("profiling under ncu")
-        launches, complaints = collect(ncu, options.most_launches, inside)
-    return Profile(
-        schema=SCHEMA_VERSION,
-        kernelgen=kernelgen.__version__,
-        solution=str(solution.path),
-        solution_sha256=solution.sha256,
-        problem=problem.name,
-        case=case.name,
-        ncu=ncu.version,
-        facts=facts,
-        launches=launches,
-        warnings=tuple(_warnings(len(launches), complaints, options, inside)),
-    )
-
-
-def _find_problem(solution: SolutionFile) -> Problem:
-    try:
-        return load_problem(solution.problem_name)
-    except UserError as error:
-        if solution.declared_problem is not None:
-            raise
-        raise UserError(
-            f"{solution.path}: which problem it solves is unknown: {error}; name it with --problem"
-        ) from error
+        log = collect(ncu, options.most_launches, inside)
+    warnings = tuple(_warnings(launches_in(log), options, inside))
+    return Profile(facts=facts, log=log, dram_bytes=dram_bytes_in(log), warnings=warnings)
 
 
 def _find_case(problem: Problem, name: str | None) -> Case:
@@ -174,10 +150,7 @@ def _judged(failed: CandidateFailed, solution: SolutionFile, ended: Ended) -> Ju
     return Judged(status, reason)
 
 
-def _warnings(
-    launches: int, complaints: tuple[str, ...], options: ProfileOptions, inside: Workplace
-) -> Iterator[str]:
-    yield from (f"ncu: {complaint}" for complaint in complaints)
+def _warnings(launches: int, options: ProfileOptions, inside: Workplace) -> Iterator[str]:
     if launches >= options.most_launches:
         yield (
             f"only the first {options.most_launches} launches of the call were profiled; "

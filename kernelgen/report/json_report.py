@@ -1,7 +1,7 @@
 """The JSON form of a run: written, read back, and described by a JSON Schema.
 
-The form is the `Run` record itself; `docs/json.md` explains every field. What a selftest finds is
-another record, which is written in the same way.
+The form is the record itself, whose docstring explains every field: `Run` and those of the other
+commands, which are written in the same way.
 """
 
 import inspect
@@ -79,23 +79,13 @@ def read_form(path: Path, form: type[Form], *, version: int, name: str, command:
     Raises:
         UserError: it cannot be read, or is not what has to be there; with the path.
     """
-    content = read_content(path)
     try:
+        content = sys.stdin.buffer.read() if path == STDOUT else path.read_bytes()
         return decode_form(content, form, version=version, name=name, command=command)
-    except UserError as error:
-        raise UserError(f"{path}: {error}") from error
-
-
-def read_content(path: Path) -> bytes:
-    """Return what a file holds, or standard input where the path is `-`.
-
-    Raises:
-        UserError: it cannot be read.
-    """
-    try:
-        return sys.stdin.buffer.read() if path == STDOUT else path.read_bytes()
     except OSError as error:
         raise UserError(f"{path}: cannot be read: {error.strerror}") from error
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from error
 
 
 def decode(text: str | bytes) -> Run:
@@ -117,8 +107,8 @@ def write(run: msgspec.Struct, destination: Path) -> None:
     write_whole(encode(run).encode(), destination)
 
 
-def schema_text(record: type = Run, title: str = "A run of kernelgen grade") -> str:
-    """Return the JSON Schema of a record; of a run, as `docs/run.schema.json` holds it."""
+def schema_text(record: type, title: str) -> str:
+    """Return the JSON Schema of a record; a docstring is its record's description."""
     schema = {"$schema": _NUMBERED, "title": title, **msgspec.json.schema(record)}
     for definition in schema["$defs"].values():
         # Docstrings keep their indentation up to Python 3.12 and lose it from 3.13 on.

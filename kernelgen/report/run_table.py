@@ -28,8 +28,8 @@ from kernelgen.report.suite import (
     USUAL_BASELINES,
     baselines_of,
     some,
+    suite_facts,
     suite_figures,
-    suite_lines,
 )
 from kernelgen.report.table import Column, Line, print_line, print_table, short_names
 
@@ -97,9 +97,7 @@ def _closing(run: Run, *, verbose: bool) -> Iterator[Line]:
     if told and not verbose:
         yield Line(text=f"passed with warnings or remarks, which -v shows: {some(told)}")
     if len(run.verdicts) > 1:
-        for text in suite_lines(suite_figures(run)):
-            lead = " " * (len(text) - len(text.lstrip()))
-            yield Line(lead=lead, folded_lead=f"{lead}  ", text=text.lstrip())
+        yield from (Line(text=f"{name}: {told}") for name, told in suite_facts(suite_figures(run)))
     for text in dict.fromkeys(asked_for(v) for v in run.verdicts if v.overrides):
         yield Line(text=f"by another rule: {text}")
     for text in not_judged(run):

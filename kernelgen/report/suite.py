@@ -97,40 +97,27 @@ def suite_figures(run: Run) -> SuiteFigures:
     )
 
 
-def suite_lines(figures: SuiteFigures) -> Iterator[str]:
-    """Yield the figures in words, a line each, as they stand below a table.
+def suite_facts(figures: SuiteFigures) -> Iterator[tuple[str, str]]:
+    """Yield the figures as pairs of a name and what is to be said.
 
     The problems follow the solutions where they are not the same.
     """
     if figures.not_judged:
-        count = len(figures.not_judged)
-        yield f"not judged, and in no figure below: {count} ({some(figures.not_judged)})"
+        told = f"{len(figures.not_judged)} ({some(figures.not_judged)})"
+        yield "not judged, and in no figure below", told
     both = (figures.solutions, figures.problems)
     for each in both if both[0].count != both[1].count else both[:1]:
         if not each.count:
             continue
         best = ", the best solution of each" if each.unit == "problem" else ""
         share = f"{each.passed / each.count:.0%}"
-        yield f"pass rate: {each.passed} of {each.count} {each.unit}s, {share}{best}"
+        yield "pass rate", f"{each.passed} of {each.count} {each.unit}s, {share}{best}"
         for against in each.baselines:
-            yield f"  vs {printable(against.baseline)}: {_mean(against, each)}"
-            yield f"    {_fast_text(against)}"
+            name = printable(against.baseline)
+            yield f"vs {name}", _mean(against, each)
+            yield f"fast_p vs {name}", _fast_text(against)
             if against.untimed:
-                yield f"    passed without a time against it: {some(against.untimed)}"
-
-
-def suite_facts(figures: SuiteFigures) -> Iterator[tuple[str, str]]:
-    """Yield the figures of all solutions as pairs of a name and what is to be said."""
-    solutions = figures.solutions
-    if figures.not_judged:
-        yield "not judged", f"{len(figures.not_judged)} ({some(figures.not_judged)})"
-    if not solutions.count:
-        return
-    share = solutions.passed / solutions.count
-    yield "passed", f"{solutions.passed} of {solutions.count} ({share:.0%})"
-    for against in solutions.baselines:
-        yield f"vs {printable(against.baseline)}", _mean(against, solutions)
-        yield f"fast_p vs {printable(against.baseline)}", _fast_text(against)
+                yield f"passed without a time against {name}", some(against.untimed)
 
 
 def _mean(against: AgainstBaseline, figures: Figures) -> str:

@@ -1,4 +1,4 @@
-"""What a selftest found: a frozen record, which `--json` writes. docs/json.md describes it."""
+"""What a selftest found: a frozen record, which `--json` writes."""
 
 from enum import Enum
 from typing import Any

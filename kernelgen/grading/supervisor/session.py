@@ -88,7 +88,7 @@ class Session:
                 self._build_ahead(gpu)
                 known = ahead.result()
                 self._evidence.note(known.ready)
-                _require_tools(self._solution)
+                require_tools(self._solution)
                 with self._lock.working():
                     self._grade(server, oracles, setup, known)
         except (Judged, KernelgenFault) as fault:
@@ -310,8 +310,12 @@ class Session:
             raise Judged(Status.RUNTIME_ERROR, outcome.reason)
 
 
-def _require_tools(solution: SolutionFile) -> None:
-    """Refuse to grade what cannot be built here: a missing compiler is not the candidate's."""
+def require_tools(solution: SolutionFile) -> None:
+    """Refuse to grade what cannot be built here: a missing compiler is not the candidate's.
+
+    Raises:
+        Judged: a compiler is missing.
+    """
     if "load_inline" not in solution.text:
         return
     try:

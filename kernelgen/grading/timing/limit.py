@@ -178,7 +178,7 @@ def _computing_ms(work: Work, calibration: Calibration | None) -> float:
 
 
 class Count(Protocol):
-    """What was counted of a reference: CaseOpened and counting.Counted have it."""
+    """What was counted of a reference: CaseOpened and PlanCost have it."""
 
     @property
     def minimal_bytes(self) -> int: ...  # noqa: D102

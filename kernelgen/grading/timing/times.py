@@ -1,7 +1,7 @@
 """Times in a verdict: what was measured, how sure that is, and how near the hardware's limit it is.
 
-Medians are of samples in ms. `docs/timing.md` says how they are taken, `docs/json.md` names every
-field. A baseline is named by what it is: `eager`, `compile`, and on request others.
+Medians are of samples in ms. `docs/timing.md` says how they are taken. A baseline is named by what
+it is: `eager`, `compile`, and on request others.
 """
 
 from typing import Literal

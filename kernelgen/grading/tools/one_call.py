@@ -104,24 +104,14 @@ class OneCall:
 
     def run(self) -> Any:
         """Call forward once, and return its result when the device is done."""
-        result = self.start()
-        self.wait()
-        return result
-
-    def start(self) -> Any:
-        """Call forward once, and return its result while the device may still be at work."""
         import torch
 
         self.phase = "call"
         with torch.no_grad():
-            return self._model(*self.given)
-
-    def wait(self) -> None:
-        """Wait until the device has done what it was given."""
-        import torch
-
+            result = self._model(*self.given)
         if self.device == "cuda":
             torch.cuda.synchronize()
+        return result
 
     def tell_done(self) -> None:
         """Leave the sign that everything was done."""

@@ -54,8 +54,26 @@ def highlighted(source: str) -> Markup:
     text = visible(source)
     if len(text) > _MOST_CHARACTERS:
         return escape(text)
-    written = _written(_tokens(text))
-    return escape(text) if written is None else written
+    try:
+        return Markup("").join(_words(_in_time(_tokens(text))))
+    except TimeoutError:
+        return escape(text)
+
+
+def _words(tokens: Tokens) -> Iterator[Markup]:
+    """Yield neighbouring tokens of one colour as one element."""
+    for class_, group in itertools.groupby(tokens, lambda token: _class_of(token[0])):
+        text = "".join(value for _, value in group)
+        yield Markup("<i class={}>{}</i>").format(class_, text) if class_ else escape(text)
+
+
+def _in_time(tokens: Tokens) -> Tokens:
+    """Yield tokens; raise a TimeoutError once that takes too long."""
+    end = time.monotonic() + _MOST_SECONDS
+    for token in tokens:
+        if time.monotonic() > end:
+            raise TimeoutError
+        yield token
 
 
 def _tokens(text: str) -> Iterator[tuple[_TokenType, str]]:
@@ -82,30 +100,6 @@ def _lexed(lexer: type[Lexer], text: str) -> Tokens:
     # As it is: else the first and last empty lines would be lost, and with them the line numbers.
     tokens: Tokens = lexer(stripnl=False, ensurenl=False).get_tokens(text)
     return tokens
-
-
-def _written(tokens: Tokens) -> Markup | None:
-    """Return the tokens as markup; None once that takes too long."""
-    end = time.monotonic() + _MOST_SECONDS
-    parts: list[str] = []
-    pending, pending_class = "", ""
-    for kind, value in tokens:
-        if time.monotonic() > end:
-            return None
-        # Blanks have no colour, so that they need not end a word's element.
-        class_ = pending_class if value.isspace() else _class_of(kind)
-        if class_ != pending_class:
-            parts.append(_element(pending, pending_class))
-            pending, pending_class = "", class_
-        pending += value
-    parts.append(_element(pending, pending_class))
-    return Markup("").join(Markup(part) for part in parts)  # noqa: S704 - _element escapes
-
-
-def _element(text: str, class_: str) -> str:
-    if not text:
-        return ""
-    return f"<i class={class_}>{escape(text)}</i>" if class_ else str(escape(text))
 
 
 @cache

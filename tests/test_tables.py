@@ -1,22 +1,11 @@
-"""The tables of times in documents: what they hold, and that the command checks and writes them."""
+"""The tables of times in documents."""
 
-import re
 from pathlib import Path
 
 import msgspec
 import pytest
-from click.testing import CliRunner, Result
-from document_tables import command
-from markdown_tables import fill
-from run_tables import (
-    HEADLINES,
-    headline,
-    public_table,
-    read_runs,
-    results_table,
-)
+from tables import HEADLINES, headline, public_table, read_runs, results_table
 
-from kernelgen.errors import UserError
 from kernelgen.grading.timing.times import Limit, Speedup, Timing
 from kernelgen.grading.verdict import (
     SCHEMA_VERSION,
@@ -29,8 +18,6 @@ from kernelgen.grading.verdict import (
     Verdict,
 )
 from kernelgen.problem.record import digest
-
-DOCUMENT = "before\n<!-- generated: headline -->\nold\n<!-- /generated -->\nafter\n"
 
 
 def passed(problem: str, device: str = "NVIDIA H200") -> Verdict:
@@ -82,11 +69,6 @@ def failed(problem: str, solution: str = "mine.py") -> Verdict:
 
 def run_of(*verdicts: Verdict) -> Run:
     return Run(schema=SCHEMA_VERSION, environment={}, verdicts=verdicts)
-
-
-def record(folder: Path, run: Run) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "run.json").write_bytes(msgspec.json.encode(run))
 
 
 def here(verdict: Verdict, root: Path) -> Verdict:
@@ -183,14 +165,6 @@ def test_comments_before_the_code_are_no_other_state(
     assert ("| solutions/a.py † |" in results_table((run_of(verdict),), tmp_path)) == marked
 
 
-def test_a_text_that_is_not_the_recorded_one_excuses_nothing(tmp_path: Path) -> None:
-    verdict = here(passed("a"), tmp_path)
-    other = "# another heading\nx = 1\n"
-    (tmp_path / "solutions/a.py").write_text("x = 1\n")
-    run = run_of(msgspec.structs.replace(verdict, source=other))
-    assert "| solutions/a.py † |" in results_table((run,), tmp_path)
-
-
 def test_a_failure_shows_its_status_and_no_time(tmp_path: Path) -> None:
     run = run_of(here(failed("groupnorm"), tmp_path))
     row = results_table((run,), tmp_path).splitlines()[-1]
@@ -212,77 +186,6 @@ def test_a_cell_cannot_break_the_table() -> None:
     row = results_table((run_of(failed("p", "a|b\n<img>.py")),), Path()).splitlines()[4]
     assert "a\\|b" in row
     assert "\\<img>" in row
-
-
-def test_no_records_says_so(tmp_path: Path) -> None:
-    assert read_runs(tmp_path / "benchmarks") == ()
-    nothing = "No run on a GPU has been recorded yet."
-    assert results_table((), tmp_path) == headline((), tmp_path) == nothing
-    assert headline((run_of(passed("another")),), tmp_path) == nothing
-
-
-def test_runs_are_those_beside_the_table_or_below_it(tmp_path: Path) -> None:
-    run = run_of(passed("softmax_8x8"))
-    record(tmp_path / "public", run)
-    assert read_runs(tmp_path) == ()
-    assert read_runs(tmp_path / "public") == read_runs(tmp_path, "*/*.json") == (run,)
-
-
-def test_filling_keeps_the_rest_and_is_idempotent() -> None:
-    filled = fill(DOCUMENT, "headline", "new", path=Path("x.md"))
-    expected = "before\n<!-- generated: headline -->\nnew\n<!-- /generated -->\nafter\n"
-    assert filled == expected
-    assert fill(filled, "headline", "new", path=Path("x.md")) == filled
-
-
-@pytest.mark.parametrize(
-    "text",
-    ["nothing", "<!-- generated: headline -->\n", DOCUMENT + DOCUMENT],
-    ids=["no marker", "no end", "twice"],
-)
-def test_a_document_without_the_one_pair_of_markers_is_refused(text: str) -> None:
-    with pytest.raises(UserError, match=re.escape("x.md: expected one line")):
-        fill(text, "headline", "new", path=Path("x.md"))
-
-
-def test_another_schema_is_refused(tmp_path: Path) -> None:
-    run = msgspec.structs.replace(run_of(), schema=SCHEMA_VERSION + 1)
-    record(tmp_path / "h200", run)
-    with pytest.raises(UserError, match=r"h200.run\.json: the report has schema 2"):
-        read_runs(tmp_path, "*/*.json")
-
-
-@pytest.mark.parametrize("content", ["{", '{"schema": 1}', '{"verdicts": [{"status": "GREAT"}]}'])
-def test_a_file_that_is_no_record_is_refused_by_name(tmp_path: Path, content: str) -> None:
-    (tmp_path / "h200").mkdir()
-    (tmp_path / "h200" / "run.json").write_text(content)
-    with pytest.raises(UserError, match=r"run\.json: not a kernelgen report"):
-        read_runs(tmp_path, "*/*.json")
-
-
-def test_a_record_that_claims_a_pass_without_evidence_is_refused(tmp_path: Path) -> None:
-    forged = msgspec.to_builtins(run_of(passed("groupnorm")))
-    del forged["verdicts"][0]["correctness"]
-    (tmp_path / "h200").mkdir()
-    (tmp_path / "h200" / "run.json").write_bytes(msgspec.json.encode(forged))
-    with pytest.raises(UserError, match="PASSED needs every expected case"):
-        read_runs(tmp_path, "*/*.json")
-
-
-def test_check_shows_the_difference_and_write_mends_it(tmp_path: Path) -> None:
-    document = tmp_path / "README.md"
-    document.write_text(DOCUMENT)
-    record(tmp_path / "benchmarks" / "h200", run_of(passed("groupnorm")))
-    check = CliRunner().invoke(command, ["--check", str(document)])
-    assert check.exit_code == 1
-    assert "-old\n" in check.stdout
-    assert "+| NVIDIA H200 | solutions/groupnorm.py † |" in check.stdout
-    assert "run this with --write" in check.stderr
-    assert document.read_text() == DOCUMENT
-
-    assert CliRunner().invoke(command, ["--write", str(document)]).exit_code == 0
-    again = CliRunner().invoke(command, ["--check", str(document)])
-    assert (again.exit_code, again.output) == (0, "")
 
 
 def timed(problem: str, solution: str, time_ms: float) -> Verdict:
@@ -325,58 +228,6 @@ def test_public_kernels_stand_beside_ours_the_fastest_first(tmp_path: Path) -> N
     changed = public_table((softmax, norm), tmp_path).splitlines()
     assert "| solutions/softmax.py † |" in changed[5]
     assert changed[-1] == "† The file has changed since it was recorded."
-
-
-@pytest.mark.parametrize(
-    ("name", "records", "nothing"),
-    [
-        ("results", ".", "No run on a GPU has been recorded yet."),
-        ("public", "public", "No public kernel has been timed on this GPU yet."),
-    ],
-)
-def test_the_command_checks_and_fills_the_tables_of_a_gpu(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, records: str, nothing: str
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    folder = tmp_path / "benchmarks" / "h200"
-    folder.mkdir(parents=True)
-    Path("README.md").write_text(DOCUMENT)
-    document = folder / f"{name}.md"
-    document.write_text(f"<!-- generated: {name} -->\n<!-- /generated -->\n")
-
-    def readme(option: str) -> Result:
-        return CliRunner().invoke(command, [option])
-
-    assert readme("--write").exit_code == 0
-    assert nothing in document.read_text()
-    assert (readme("--check").exit_code, readme("--check").output) == (0, "")
-
-    record(folder / records, run_of(timed("a", "solutions/a.py", 2.5)))
-    check = readme("--check")
-    assert check.exit_code == 1
-    assert f"benchmarks/h200/{name}.md is not what the records say" in check.stderr
-    assert "+| a | solutions/a.py † | 2.50 | 80% |" in check.stdout
-    # `a` heads no family, so README.md is as it was.
-    assert "README.md" not in check.stderr
-
-    assert readme("--write").exit_code == 0
-    assert (readme("--check").exit_code, readme("--check").output) == (0, "")
-
-
-def test_what_is_recorded_beside_public_kernels_is_no_headline(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    Path("README.md").write_text(DOCUMENT)
-    record(tmp_path / "benchmarks" / "h200" / "public", run_of(passed("softmax")))
-    assert CliRunner().invoke(command, ["--write"]).exit_code == 0
-    assert "No run on a GPU has been recorded yet." in Path("README.md").read_text()
-
-
-def test_a_file_that_is_not_there_is_a_user_error(tmp_path: Path) -> None:
-    result = CliRunner().invoke(command, [str(tmp_path / "none.md")])
-    assert result.exit_code == 2
-    assert "none.md: cannot be read" in result.stderr
 
 
 def test_the_demo_grades_the_solutions_of_the_first_screen(repository: Path) -> None:
