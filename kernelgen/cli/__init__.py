@@ -35,7 +35,7 @@ _COMMANDS = {
     "serve": "Grade what clients send over HTTP.",
     "report": "Show recorded runs: a page, JUnit XML, a table.",
     "compare": "Say what changed between two reports.",
-    "sweep": "Time a problem's solution at many sizes.",
+    "sweep": "Grade a problem's solution at many settings.",
     "list": "List the problems.",
     "import": "Write a KernelBench file as a YAML problem.",
     "show": "Show one problem: its constants, cases and model.",

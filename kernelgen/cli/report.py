@@ -1,8 +1,9 @@
 """`kernelgen report`: show recorded runs to people and to CI services."""
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
+from typing import TypeVar
 
 import click
 import msgspec
@@ -10,8 +11,11 @@ import msgspec
 from kernelgen.cli import options
 from kernelgen.destination import write_whole
 from kernelgen.errors import ExitCode, UserError
+from kernelgen.grading.verdict import Run
 from kernelgen.report.json_report import write
 from kernelgen.report.reading import Recorded, as_one, read_run
+
+Told = TypeVar("Told")
 
 DOCUMENT_OPTIONS = (
     options.destination("--html", "Write a page for people here: one file that needs no network."),
@@ -55,6 +59,31 @@ def _write_page(recorded: Sequence[Recorded], destination: Path) -> None:
     total = sum(len(record.run.verdicts) for record in recorded)
     with steps("page", total) as each:
         write_whole(page(recorded, each).encode(), destination)
+
+
+def until_stopped(
+    grading: Callable[[Told], Run], progress: AbstractContextManager[Told]
+) -> tuple[Run, int]:
+    """Grade while an observer tells how far it is.
+
+    Returns:
+        What was found, and 0; or, where ^C or SIGTERM ended it, what was found by then, and the
+        program's exit code.
+
+    Raises:
+        Exit: it was ended before anything was found.
+    """
+    from kernelgen.grading.supervisor.grade import Interrupted
+
+    try:
+        with progress as observer:
+            return grading(observer), 0
+    except Interrupted as stop:
+        graded = len(stop.run.verdicts)
+        click.echo(f"interrupted; {graded} graded before it", err=True)
+        if not graded:
+            raise click.exceptions.Exit(stop.code) from None
+        return stop.run, stop.code
 
 
 @contextmanager

@@ -95,7 +95,8 @@ class Awaited:
             return same
 
     def _tell(self, task: Queued, verdict: Verdict) -> None:
-        verdict = msgspec.structs.replace(verdict, solution=task.job.name)
+        job = task.job
+        verdict = msgspec.structs.replace(verdict, solution=job.name, labels=job.labels)
         try:
             with self._telling:
                 task.observer.finished(task.index, verdict)

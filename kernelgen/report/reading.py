@@ -1,14 +1,12 @@
 """Recorded runs, read back from the files that `kernelgen grade --json` wrote."""
 
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from pathlib import Path
 
 import msgspec
 
-from kernelgen.errors import UserError
 from kernelgen.grading.verdict import SCHEMA_VERSION, Run, Verdict
-from kernelgen.report.json_report import decode, read_content
+from kernelgen.report.json_report import read_form
 
 
 class Recorded(msgspec.Struct, frozen=True, kw_only=True):
@@ -18,26 +16,14 @@ class Recorded(msgspec.Struct, frozen=True, kw_only=True):
     run: Run
 
 
-class _Selftest(msgspec.Struct):
-    results: list[msgspec.Raw]
-    seed: int
-
-
 def read_run(path: Path) -> Recorded:
     """Read a file, or standard input where the path is `-`.
 
     Raises:
         UserError: it cannot be read, or is not the JSON of a run that this version reads.
     """
-    content = read_content(path)
-    try:
-        return Recorded(name=str(path), run=decode(content))
-    except UserError as error:
-        message = str(error)
-        with suppress(msgspec.DecodeError, UnicodeDecodeError):
-            msgspec.json.decode(content, type=_Selftest)
-            message = "a selftest's record; give what `kernelgen grade --json FILE` wrote"
-        raise UserError(f"{path}: {message}") from error
+    run = read_form(path, Run, version=SCHEMA_VERSION, name="report", command="grade")
+    return Recorded(name=str(path), run=run)
 
 
 def by_device(recorded: Iterable[Recorded]) -> list[tuple[Recorded, Verdict]]:

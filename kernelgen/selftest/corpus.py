@@ -15,13 +15,32 @@ import msgspec
 from kernelgen.errors import UserError
 from kernelgen.grading.options import GradeOptions
 from kernelgen.grading.verdict import Status
+from kernelgen.installation import selftest_folder
 from kernelgen.problem.library import load_problem
 from kernelgen.problem.record import Device
 from kernelgen.sandbox.record import Mode
-from kernelgen.selftest.classes import CLASSES
 
 _LINE = re.compile(r"# ([a-z-]+): (.+)")
 _REPEATABLE = ("reason", "warning", "maps")
+
+
+class Classes(msgspec.Struct, frozen=True, kw_only=True):
+    """The classes of attack, of `candidates/classes.yaml`.
+
+    Attributes:
+        classes: id, such as `T05` -> its name in a few words.
+        outside: id -> why no candidate can do it to this grader.
+    """
+
+    classes: dict[str, str]
+    outside: dict[str, str]
+
+
+@cache
+def attack_classes() -> Classes:
+    """Return the classes of attack; of each the shipped corpus has a candidate, or says why not."""
+    file = selftest_folder() / "candidates" / "classes.yaml"
+    return msgspec.yaml.decode(file.read_bytes(), type=Classes)
 
 
 class Kind(str, Enum):
@@ -75,6 +94,13 @@ class Candidate(Header, frozen=True, kw_only=True):
     def name(self) -> str:
         """Return the file's path below the folder of candidates, such as `cuda/wrong_device.py`."""
         return self.path.name if self.device == "cpu" else f"{self.device}/{self.path.name}"
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """Return what its verdict is labelled with."""
+        labels = {"kind": self.kind.value, "device": self.device}
+        labels |= {"exploit": " ".join(self.exploit)} if self.exploit else {}
+        return labels | ({"gap": self.gap} if self.gap else {})
 
     @property
     def blamed_line(self) -> int | None:
@@ -188,11 +214,11 @@ def _value(place: str, key: str, text: str, kind: object, before: tuple[str, ...
         return (*before, text)
     if key == "exploit":
         ids = tuple(text.replace(",", " ").split())
-        unknown = [one for one in ids if one not in CLASSES]
+        unknown = [one for one in ids if one not in attack_classes().classes]
         if unknown:
             raise UserError(
                 f"{place}: {unknown[0]} is no class of attack; `kernelgen selftest --classes` "
-                "lists them, and kernelgen/selftest/classes.py is where a new one goes"
+                "lists them, and tests/candidates/classes.yaml is where a new one goes"
             )
         return ids
     try:
