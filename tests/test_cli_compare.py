@@ -1,7 +1,6 @@
 """`kernelgen compare`: files, options, output and exit codes."""
 
 import io
-import json
 import re
 from pathlib import Path
 
@@ -37,6 +36,12 @@ NEW = run_of(
     passed("sol/mended.py"),
     passed("sol/new.py"),
 )
+
+
+@pytest.fixture(autouse=True)
+def no_width(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep the caller's terminal out of the tests."""
+    monkeypatch.delenv("COLUMNS", raising=False)
 
 
 @pytest.fixture
@@ -96,18 +101,11 @@ def test_nothing_worse_is_one_line_if_quiet(files: tuple[str, str]) -> None:
     assert result.exit_code == 0
 
 
-@pytest.mark.parametrize(("bound", "code"), [("2", 1), ("50", 0), ("0", 1)])
+@pytest.mark.parametrize(("bound", "code"), [("2", 1), ("50", 0), ("0", 1), ("-1", 2), ("nan", 2)])
 def test_the_bound_decides_the_exit_code(tmp_path: Path, bound: str, code: int) -> None:
     slow = (OLD.verdicts[1], NEW.verdicts[1])
     paths = written(tmp_path, run_of(slow[0]), run_of(slow[1]))
     assert invoke(*paths, "--bound", bound).exit_code == code
-
-
-@pytest.mark.parametrize("bound", ["-1", "nan", "inf", "much"])
-def test_a_bound_that_is_no_percentage_is_refused(files: tuple[str, str], bound: str) -> None:
-    result = invoke(*files, "--bound", bound)
-    assert result.exit_code == 2
-    assert "--bound" in result.stderr
 
 
 def test_another_machine_is_refused_and_named(tmp_path: Path) -> None:
@@ -153,61 +151,20 @@ def test_json_is_the_record_and_the_table_goes_elsewhere(files: tuple[str, str])
     assert result.exit_code == 1
 
 
-def test_json_goes_to_a_file_beside_the_table(files: tuple[str, str], tmp_path: Path) -> None:
-    place = tmp_path / "found.json"
-    result = invoke(*files, "--json", str(place))
-    assert "✗ regressed" in result.stdout
-    whole = json.loads(place.read_text(encoding="utf-8"))
-    assert whole["solutions"][1]["speedups"].keys() == {"eager"}
-    missing = invoke(*files, "--json", str(tmp_path / "no" / "x.json"))
-    assert missing.exit_code == 2
-    assert missing.stdout == ""
-
-
-def shown(old: Run, new: Run, *, width: int, encoding: str = "utf-8", color: bool = False) -> str:
-    raw = io.BytesIO()
-    file = io.TextIOWrapper(raw, encoding=encoding)
-    console = Console(
-        file=file, width=width, force_terminal=True, highlight=False, markup=False,
-        color_system="standard" if color else None,
-    )  # fmt: skip
+def shown(old: Run, new: Run, *, width: int) -> str:
+    file = io.StringIO()
+    console = Console(file=file, width=width, force_terminal=True, color_system=None)
     runs = Recorded(name="old.json", run=old), Recorded(name="new.json", run=new)
     show(compare(*runs, bound_percent=2.0), console, quiet=False)
-    file.flush()
-    return raw.getvalue().decode(encoding)
+    return file.getvalue()
 
 
-@pytest.fixture(autouse=True)
-def ordinary_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Keep the caller's terminal out of the tests."""
-    monkeypatch.setenv("TERM", "xterm")
-    for name in ("NO_COLOR", "FORCE_COLOR", "COLUMNS"):
-        monkeypatch.delenv(name, raising=False)
-
-
-@pytest.mark.parametrize("width", [50, 60, 80, 120, 200])
-def test_no_row_is_wider_than_the_terminal_and_the_result_stays(width: int) -> None:
-    long = [passed("sol/" + "n" * 90 + ".py"), passed("解" * 60 + ".py")]
-    old, new = (msgspec.structs.replace(r, verdicts=(*r.verdicts, *long)) for r in (OLD, NEW))
-    text = shown(old, new, width=width)
+@pytest.mark.parametrize("width", [60, 160])
+def test_a_terminal_keeps_the_result_and_has_the_speedups_where_there_is_room(width: int) -> None:
+    text = shown(OLD, NEW, width=width)
     assert max(cell_len(line) for line in text.splitlines()) <= width
-    assert "✗ regressed" in text
     assert re.search(r"✗ regressed.*0\.\d\dx \[0\.\d\d, 0\.\d\d\]", text)
-
-
-def test_the_result_can_be_read_without_colour_and_has_some_where_there_is_some() -> None:
-    assert "\x1b" not in shown(OLD, NEW, width=120)
-    colourful = shown(OLD, NEW, width=120, color=True)
-    assert "\x1b[1;31m✗ regressed" in colourful
-    assert "\x1b[36m✓ mended" in colourful
-
-
-def test_an_ascii_stream_can_carry_it() -> None:
-    text = shown(OLD, NEW, width=80, encoding="ascii")
-    assert "vs eager" not in text
-    assert re.search(r"1\.\d\dx, was 1\.\d\dx", shown(OLD, NEW, width=160))
-    assert "x regressed" in text
-    assert "+ mended" in text
+    assert bool(re.search(r"1\.\d\dx, was 1\.\d\dx", text)) == (width > 100)
 
 
 def test_a_name_cannot_act_on_the_terminal() -> None:
@@ -231,19 +188,3 @@ def test_the_page_explains_every_outcome_and_option() -> None:
     options = set(re.findall(r"^\s+(?:-q, )?(--[a-z-]+)", help_text, re.MULTILINE)) - {"--help"}
     assert all(option in PAGE for option in options)
     assert len(options) == 4
-
-
-def test_it_imports_no_torch(files: tuple[str, str]) -> None:
-    import subprocess
-    import sys
-
-    script = (
-        "import sys\nfrom kernelgen.cli import program\n"
-        f"try:\n    program(['compare', {files[0]!r}, {files[0]!r}])\n"
-        "except SystemExit as leaving:\n    assert leaving.code == 0, leaving.code\n"
-        "assert 'torch' not in sys.modules\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr

@@ -10,7 +10,7 @@ from click.testing import CliRunner, Result
 from tune_grades import Grades, Numbers, failed
 
 from kernelgen.cli import program
-from kernelgen.errors import ExitCode, KernelgenFault
+from kernelgen.errors import ExitCode
 from kernelgen.grading.supervisor import grade as supervisor
 from kernelgen.grading.verdict import Owner, Run, Status
 from kernelgen.hardware.device import DeviceFacts, GpuSurvey
@@ -261,17 +261,6 @@ def test_a_present_schedule_that_fails(
     assert result.exit_code == code
     assert result.stdout == ""
     assert result.stderr == f"the present schedule fails: {status.value}: first\n  second\n"
-    assert text
-    assert not Path(TUNED).exists()
-
-
-def test_a_fault_is_one_line(text: str, graded: Grades) -> None:
-    def rule(_: Numbers) -> float:
-        raise KernelgenFault("no more processes")
-
-    graded.rule = rule
-    result = tune("--quiet")
-    assert (result.exit_code, result.stderr) == (3, "error: no more processes\n")
     assert text
     assert not Path(TUNED).exists()
 
