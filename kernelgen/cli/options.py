@@ -9,8 +9,7 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
-from kernelgen.destination import STDOUT, check_destination
-from kernelgen.errors import UserError
+from kernelgen.destination import check_destination
 from kernelgen.grading.options import BASELINES, GradeOptions
 from kernelgen.problem.record import LARGEST_TOLERANCE
 
@@ -235,16 +234,6 @@ def json(what: str = "all that was found") -> Option:
     return destination(
         "--json", f"Write {what} here; - is stdout, and then the table goes to stderr."
     )
-
-
-def refuse_one_place(places: dict[str, Path | None]) -> None:
-    """Refuse two documents that would go to one place; each is told by its option."""
-    names: dict[Path, str] = {}
-    for option, place in places.items():
-        if place is not None:
-            other = names.setdefault(place if place == STDOUT else place.resolve(), option)
-            if other != option:
-                raise UserError(f"{other} and {option} both name {place}; name two files")
 
 
 def with_options(*options: Option) -> Option:

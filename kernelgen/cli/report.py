@@ -9,7 +9,7 @@ import click
 import msgspec
 
 from kernelgen.cli import options
-from kernelgen.destination import write_whole
+from kernelgen.destination import STDOUT, write_whole
 from kernelgen.errors import ExitCode, UserError
 from kernelgen.grading.verdict import Run
 from kernelgen.report.json_report import write
@@ -31,7 +31,12 @@ class Documents(msgspec.Struct, frozen=True, kw_only=True):
     junit: Path | None = None
 
     def __post_init__(self) -> None:
-        options.refuse_one_place({"--json": self.json, "--html": self.html, "--junit": self.junit})
+        names: dict[Path, str] = {}
+        for name, place in msgspec.structs.asdict(self).items():
+            if place is not None:
+                other = names.setdefault(place if place == STDOUT else place.resolve(), name)
+                if other != name:
+                    raise UserError(f"--{other} and --{name} both name {place}; name two files")
 
     def write(self, recorded: Sequence[Recorded]) -> None:
         """Write each that is wanted, all of it or nothing; each is tried whatever others come to.
