@@ -13,7 +13,8 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from kernelgen.cli import program
-from kernelgen.comparison.comparing import Compared, Comparison, Outcome, compare
+from kernelgen.comparison.comparing import compare
+from kernelgen.comparison.record import Compared, Comparison, Outcome
 from kernelgen.comparison.table import show
 from kernelgen.grading.verdict import Run, Status
 from kernelgen.report.json_report import write

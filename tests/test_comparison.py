@@ -8,7 +8,8 @@ import pytest
 from compare_runs import run_of, timed, timing
 from report_runs import CASE, CORRECTNESS, TIMING, failed, passed
 
-from kernelgen.comparison.comparing import Compared, Comparison, Outcome, compare, pairs
+from kernelgen.comparison.comparing import compare, pairs
+from kernelgen.comparison.record import Compared, Comparison, Outcome
 from kernelgen.errors import ExitCode, UserError
 from kernelgen.grading.timing.times import Timing
 from kernelgen.grading.verdict import (
@@ -98,6 +99,20 @@ def test_what_became_of_it(old: Verdict, new: Verdict, outcome: Outcome, code: E
     assert (result.solutions[0].old_status, result.solutions[0].new_status) == (
         old.status, new.status,
     )  # fmt: skip
+
+
+def test_of_a_selftest_the_expected_verdict_is_the_good_one() -> None:
+    caught = failed(Status.TAMPERED, "s.py", expected=Status.TAMPERED)
+    missed = passed("s.py", expected=Status.TAMPERED, misses=("the status is PASSED",))
+    no_device = failed(Status.NO_DEVICE, "s.py", expected=Status.NO_DEVICE)
+    assert one(caught, missed).outcome is Outcome.BROKE
+    assert one(caught, missed).remark == "the status is PASSED"
+    assert one(missed, caught).outcome is Outcome.MENDED
+    assert one(missed, missed).outcome is Outcome.FAILS
+    assert one(caught, caught).outcome is Outcome.SAME
+    assert one(no_device, no_device).outcome is Outcome.SAME
+    untimed = passed("s.py", expected=Status.PASSED, timing=None)
+    assert one(untimed, untimed).outcome is Outcome.SAME
 
 
 def test_a_regression_counts_before_what_could_not_be_judged() -> None:

@@ -4,17 +4,14 @@ import math
 import posixpath
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from enum import Enum
 
-import msgspec
-
-from kernelgen.errors import ExitCode, UserError
+from kernelgen.comparison.record import SCHEMA_VERSION, Compared, Comparison, Outcome
+from kernelgen.errors import UserError
 from kernelgen.grading.timing.statistics import resolution_ms, unpaired_speedup
 from kernelgen.grading.timing.times import CANDIDATE, Speedup, Timing
-from kernelgen.grading.verdict import Owner, Run, Status, Verdict
+from kernelgen.grading.verdict import Owner, Run, Verdict
 from kernelgen.report.reading import Recorded
 
-SCHEMA_VERSION = 2
 _FEWEST_SAMPLES = 2
 # What the time of the same kernel depends on.
 _MACHINE = (
@@ -24,99 +21,6 @@ _MACHINE = (
 _CPU = ("cpu", "cpu_threads")
 
 Pair = tuple[Verdict | None, Verdict | None]
-
-
-class Outcome(str, Enum):
-    """What became of one solution, the gravest first.
-
-    Attributes:
-        BROKE: it passed, and fails now by its own doing.
-        REGRESSED: it is slower, and the whole interval lies beyond the bound.
-        NOT_JUDGED: the new run could not judge it, by the grader's or the problem's doing.
-        SLOWER: the whole interval lies below 1, and some of it within the bound.
-        MENDED: it failed, and passes now.
-        FASTER: the whole interval lies above 1.
-        SAME: both passed, and no difference in speed was shown.
-        FAILS: it failed and fails, by its own doing.
-        NOT_COMPARED: nothing could be said; a remark says why.
-        NEW: it is in the new run alone.
-        GONE: it is in the old run alone.
-    """
-
-    BROKE = "broke"
-    REGRESSED = "regressed"
-    NOT_JUDGED = "not judged"
-    SLOWER = "slower"
-    MENDED = "mended"
-    FASTER = "faster"
-    SAME = "same"
-    FAILS = "still fails"
-    NOT_COMPARED = "not compared"
-    NEW = "new"
-    GONE = "gone"
-
-
-class Compared(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One solution in both runs, or in the one that has it.
-
-    Attributes:
-        problem: its name.
-        solution: path of its file, as the new run gives it, or the old one where it is gone.
-        outcome: what became of it.
-        old_status, new_status: absent where the run has it not.
-        old_ms, new_ms: medians of its times; absent where it was not timed.
-        speed: its old time over its new one, with the interval that decides the outcome.
-        speedups: name of a baseline -> its speedup in the old and in the new run.
-        remark: why it broke, or why nothing could be said.
-    """
-
-    problem: str
-    solution: str
-    outcome: Outcome
-    old_status: Status | None = None
-    new_status: Status | None = None
-    old_ms: float | None = None
-    new_ms: float | None = None
-    speed: Speedup | None = None
-    speedups: dict[str, tuple[float, float]] = {}
-    remark: str = ""
-
-
-class Comparison(msgspec.Struct, frozen=True, kw_only=True):
-    """Two runs beside each other.
-
-    Attributes:
-        schema: version of this form.
-        old, new: the files, as they were given.
-        bound_percent: by how much more time a solution may take.
-        differences: of what times depend on, in words; only where these were allowed.
-        solutions: the gravest outcome first, then by problem and path.
-    """
-
-    schema: int
-    old: str
-    new: str
-    bound_percent: float
-    differences: tuple[str, ...]
-    solutions: tuple[Compared, ...]
-
-    def count(self, outcome: Outcome) -> int:
-        """Return how many solutions have that outcome."""
-        return sum(one.outcome is outcome for one in self.solutions)
-
-    @property
-    def exit_code(self) -> ExitCode:
-        """Return what `kernelgen compare` returns to the shell.
-
-        A solution that passed and could not be judged again is no regression, and no pass either.
-        """
-        if self.count(Outcome.BROKE) or self.count(Outcome.REGRESSED):
-            return ExitCode.CANDIDATE_FAILED
-        lost = (
-            one.outcome is Outcome.NOT_JUDGED and one.old_status is Status.PASSED
-            for one in self.solutions
-        )
-        return ExitCode.GRADER_FAULT if any(lost) else ExitCode.OK
 
 
 def compare(
@@ -216,21 +120,29 @@ def _became(
     if old.problem and new.problem and old.problem != new.problem:
         was = f"the problem is not the same: {new.problem}, was {old.problem}"
         return Outcome.NOT_COMPARED, None, was
-    if new.owner is not Owner.CANDIDATE:
+    if new.owner is not Owner.CANDIDATE and new.expected is None:
         whose = f"{new.status.value} is the {new.owner.value}'s doing, not the candidate's"
         return Outcome.NOT_JUDGED, None, whose
-    if old.owner is not Owner.CANDIDATE:
+    if old.owner is not Owner.CANDIDATE and old.expected is None:
         return Outcome.NOT_COMPARED, None, "it was not judged before"
-    if old.passed and new.passed:
-        return _both_passed(old, new, bound_percent)
-    if old.passed:
-        return Outcome.BROKE, None, new.reason.partition("\n")[0]
-    return Outcome.MENDED if new.passed else Outcome.FAILS, None, ""
+    was_good, is_good = _good(old), _good(new)
+    if was_good and is_good:
+        return _both_good(old, new, bound_percent)
+    if was_good:
+        return Outcome.BROKE, None, next(iter((*new.misses, *new.reason.splitlines())), "")
+    return Outcome.MENDED if is_good else Outcome.FAILS, None, ""
 
 
-def _both_passed(
+def _good(verdict: Verdict) -> bool:
+    """Whether it is a pass; of a selftest, whether it is what was expected."""
+    return verdict.passed if verdict.expected is None else not verdict.misses
+
+
+def _both_good(
     old: Verdict, new: Verdict, bound_percent: float
 ) -> tuple[Outcome, Speedup | None, str]:
+    if new.expected is not None and None in (old.timing, new.timing):
+        return Outcome.SAME, None, ""
     if other := _other_rule_or_size(old, new):
         return Outcome.NOT_COMPARED, None, other
     speed = speed_since(old.timing, new.timing)

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from rich.console import Console
 
-from kernelgen.comparison.comparing import Compared, Comparison, Outcome
+from kernelgen.comparison.record import Compared, Comparison, Outcome
 from kernelgen.errors import ExitCode
 from kernelgen.report.columns import Tone, decimal, speedup_text
 from kernelgen.report.printable import printable
