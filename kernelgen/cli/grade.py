@@ -122,12 +122,7 @@ _DEFAULTS = GradeOptions()
 @options.json()
 @options.with_options(*DOCUMENT_OPTIONS)
 @options.QUIET
-@click.option(
-    "-v",
-    "--verbose",
-    is_flag=True,
-    help="The details of passes too; every phase on stderr, a line each.",
-)
+@options.verbose("The details of passes too; every phase on stderr, a line each.")
 def command(  # noqa: PLR0913 - one parameter an option
     paths: tuple[Path, ...],
     *,

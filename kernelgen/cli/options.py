@@ -11,7 +11,7 @@ from click.shell_completion import CompletionItem
 
 from kernelgen.destination import check_destination
 from kernelgen.grading.options import BASELINES, GradeOptions
-from kernelgen.problem.record import LARGEST_TOLERANCE
+from kernelgen.problem.record import LARGEST_TOLERANCE, Backend
 
 Option = Callable[[Any], Any]
 """A decorator that gives a command one more option."""
@@ -172,7 +172,22 @@ ALLOW_IMPORT = click.option(
     help="A module beyond those that the problem allows; repeatable.",
 )
 QUIET = click.option("-q", "--quiet", is_flag=True, help="No progress on stderr.")
-VERBOSE = click.option("-v", "--verbose", is_flag=True, help="Every phase on stderr, a line each.")
+
+
+def verbose(text: str = "Every phase on stderr, a line each.") -> Option:
+    """Return the flag for more on a console."""
+    return click.option("-v", "--verbose", is_flag=True, help=text)
+
+
+def backend(text: str, default: Backend | None = None) -> Option:
+    """Return the option that says what solutions are written in."""
+    return click.option(
+        "--backend",
+        type=click.Choice(("cuda", "cpp")),
+        default=default,
+        show_default=default is not None,
+        help=text,
+    )
 
 
 def seconds(name: str, field: str, default: float, text: str) -> Option:

@@ -37,7 +37,7 @@ _DEFAULTS = ProfileOptions()
 )
 @options.json("all that was counted")
 @options.QUIET
-@options.VERBOSE
+@options.verbose()
 def command(
     path: Path, problem: str | None, json: Path | None, *, quiet: bool, verbose: bool, **given: Any
 ) -> int:

@@ -113,7 +113,7 @@ def steps(name: str, total: int) -> Iterator[Callable[[], None]]:
 @click.command("report")
 @click.argument("paths", nargs=-1, required=True, type=options.PATH, metavar="RUN.json...")
 @options.with_options(*DOCUMENT_OPTIONS)
-@click.option("-v", "--verbose", is_flag=True, help="With the table, the details of passes too.")
+@options.verbose("With the table, the details of passes too.")
 def command(
     paths: tuple[Path, ...], *, html: Path | None, junit: Path | None, verbose: bool
 ) -> int:

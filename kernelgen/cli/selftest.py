@@ -38,7 +38,7 @@ _SEEDS = 1_000_000
 @click.option("--classes", is_flag=True, help="Only list the classes of attack, with their files.")
 @options.json()
 @options.QUIET
-@click.option("-v", "--verbose", is_flag=True, help="A line for every result.")
+@options.verbose("A line for every result.")
 def command(  # noqa: PLR0913 - one parameter an option
     *,
     device: Literal["auto", "cuda", "cpu"],

@@ -12,18 +12,14 @@ from kernelgen.grading.options import GradeOptions
 
 @click.command("sweep")
 @click.argument("file", type=options.PATH, metavar="FILE")
-@click.option(
-    "--backend",
-    type=click.Choice(("cuda", "cpp")),
-    help="Of the solutions; else cuda where there is a GPU, and cpp where there is none.",
-)
+@options.backend("Of the solutions; else cuda where there is a GPU, and cpp where there is none.")
 @options.BASELINE
 @options.timing_budget("point")
 @options.CALL_TIMEOUT
 @options.sandbox()
 @options.json()
 @options.QUIET
-@options.VERBOSE
+@options.verbose()
 def command(
     file: Path,
     *,

@@ -26,13 +26,7 @@ _BUDGET_S = 600.0
 
 @click.command("tune")
 @click.argument("name", type=options.ProblemName(), metavar="NAME|FILE")
-@click.option(
-    "--backend",
-    type=click.Choice(["cuda", "cpp"]),
-    default="cuda",
-    show_default=True,
-    help="Tune for the first GPU of this machine, or for its CPU.",
-)
+@options.backend("Tune for the first GPU of this machine, or for its CPU.", "cuda")
 @options.seconds(
     "--budget",
     "budget_s",
@@ -42,7 +36,7 @@ _BUDGET_S = 600.0
 @click.option("--dry-run", is_flag=True, help="Record nothing, print what would be recorded.")
 @options.json("all that was measured")
 @options.QUIET
-@options.VERBOSE
+@options.verbose()
 def command(  # noqa: PLR0913 - one parameter an option
     name: str,
     *,
