@@ -34,7 +34,7 @@ def test_help_names_every_command_and_imports_none(monkeypatch: pytest.MonkeyPat
     result = run("--help")
 
     assert result.exit_code == 0
-    for name in ("render", "grade", "list", "show", "build", "doctor", "completion"):
+    for name in ("render", "grade", "list", "show", "build", "doctor"):
         assert f"\n  {name} " in result.stdout
 
 
@@ -218,14 +218,6 @@ def test_show_of_an_unknown_problem() -> None:
     assert result.exit_code == 2
     assert result.stderr.count("\n") == 1
     assert "did you mean groupnorm" in result.stderr
-
-
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_completion_scripts_call_kernelgen(shell: str) -> None:
-    result = run("completion", shell)
-
-    assert result.exit_code == 0
-    assert f"_KERNELGEN_COMPLETE={shell}_complete" in result.stdout
 
 
 def completed(words: str) -> list[str]:

@@ -1,7 +1,6 @@
 """`kernelgen compare`: files, options, output and exit codes."""
 
 import io
-import json
 import re
 from pathlib import Path
 
@@ -12,11 +11,10 @@ from compare_runs import run_of, timed, timing
 from report_runs import failed, passed
 from rich.cells import cell_len
 from rich.console import Console
-from test_report_docs import structs_under
 
 from kernelgen.cli import program
 from kernelgen.comparison.comparing import compare
-from kernelgen.comparison.record import Comparison, Outcome
+from kernelgen.comparison.record import Compared, Comparison, Outcome
 from kernelgen.comparison.table import show
 from kernelgen.grading.verdict import Run, Status
 from kernelgen.report.json_report import write
@@ -41,6 +39,12 @@ NEW = run_of(
 )
 
 
+@pytest.fixture(autouse=True)
+def no_width(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep the caller's terminal out of the tests."""
+    monkeypatch.delenv("COLUMNS", raising=False)
+
+
 @pytest.fixture
 def files(tmp_path: Path) -> tuple[str, str]:
     """Return the paths of the two runs."""
@@ -63,7 +67,7 @@ def test_a_pipe_gets_plain_aligned_columns(files: tuple[str, str]) -> None:
     assert max(map(cell_len, result.stdout.splitlines())) <= 100
     rows = [re.split(r" {2,}", row.strip()) for row in table.splitlines()]
     assert rows[0] == [
-        "result", "solution", "problem", "status", "old ms", "new ms", "speed [95 %]",
+        "result", "solution", "status", "old ms", "new ms", "speed [95 %]",
     ]  # fmt: skip
     assert [row[:2] for row in rows[1:]] == [
         ["✗ broke", "sol/broken.py"],
@@ -73,8 +77,8 @@ def test_a_pipe_gets_plain_aligned_columns(files: tuple[str, str]) -> None:
         ["new", "sol/new.py"],
         ["gone", "sol/gone.py"],
     ]
-    assert {len(row) for row in rows} == {7}
-    assert rows[1][3:] == ["WRONG_VALUES, was PASSED", "5.30", "-", "-"]
+    assert {len(row) for row in rows} == {6}
+    assert rows[1][2:] == ["WRONG_VALUES, was PASSED", "5.30", "-", "-"]
     assert "sol/broken.py: broke\n    3 of 8 \\u202e elements\n" in f"{remarks}\n"
     assert result.stdout.splitlines()[-1] == (
         "1 broke, 1 regressed, 1 mended, 1 same, 1 new, 1 gone (bound 2 %)"
@@ -98,18 +102,11 @@ def test_nothing_worse_is_one_line_if_quiet(files: tuple[str, str]) -> None:
     assert result.exit_code == 0
 
 
-@pytest.mark.parametrize(("bound", "code"), [("2", 1), ("50", 0), ("0", 1)])
+@pytest.mark.parametrize(("bound", "code"), [("2", 1), ("50", 0), ("0", 1), ("-1", 2), ("nan", 2)])
 def test_the_bound_decides_the_exit_code(tmp_path: Path, bound: str, code: int) -> None:
     slow = (OLD.verdicts[1], NEW.verdicts[1])
     paths = written(tmp_path, run_of(slow[0]), run_of(slow[1]))
     assert invoke(*paths, "--bound", bound).exit_code == code
-
-
-@pytest.mark.parametrize("bound", ["-1", "nan", "inf", "much"])
-def test_a_bound_that_is_no_percentage_is_refused(files: tuple[str, str], bound: str) -> None:
-    result = invoke(*files, "--bound", bound)
-    assert result.exit_code == 2
-    assert "--bound" in result.stderr
 
 
 def test_another_machine_is_refused_and_named(tmp_path: Path) -> None:
@@ -155,61 +152,20 @@ def test_json_is_the_record_and_the_table_goes_elsewhere(files: tuple[str, str])
     assert result.exit_code == 1
 
 
-def test_json_goes_to_a_file_beside_the_table(files: tuple[str, str], tmp_path: Path) -> None:
-    place = tmp_path / "found.json"
-    result = invoke(*files, "--json", str(place))
-    assert "✗ regressed" in result.stdout
-    whole = json.loads(place.read_text(encoding="utf-8"))
-    assert whole["solutions"][1]["baseline"] == "eager"
-    missing = invoke(*files, "--json", str(tmp_path / "no" / "x.json"))
-    assert missing.exit_code == 2
-    assert missing.stdout == ""
-
-
-def shown(old: Run, new: Run, *, width: int, encoding: str = "utf-8", color: bool = False) -> str:
-    raw = io.BytesIO()
-    file = io.TextIOWrapper(raw, encoding=encoding)
-    console = Console(
-        file=file, width=width, force_terminal=True, highlight=False, markup=False,
-        color_system="standard" if color else None,
-    )  # fmt: skip
+def shown(old: Run, new: Run, *, width: int) -> str:
+    file = io.StringIO()
+    console = Console(file=file, width=width, force_terminal=True, color_system=None)
     runs = Recorded(name="old.json", run=old), Recorded(name="new.json", run=new)
     show(compare(*runs, bound_percent=2.0), console, quiet=False)
-    file.flush()
-    return raw.getvalue().decode(encoding)
+    return file.getvalue()
 
 
-@pytest.fixture(autouse=True)
-def ordinary_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Keep the caller's terminal out of the tests."""
-    monkeypatch.setenv("TERM", "xterm")
-    for name in ("NO_COLOR", "FORCE_COLOR", "COLUMNS"):
-        monkeypatch.delenv(name, raising=False)
-
-
-@pytest.mark.parametrize("width", [50, 60, 80, 120, 200])
-def test_no_row_is_wider_than_the_terminal_and_the_result_stays(width: int) -> None:
-    long = [passed("sol/" + "n" * 90 + ".py"), passed("解" * 60 + ".py")]
-    old, new = (msgspec.structs.replace(r, verdicts=(*r.verdicts, *long)) for r in (OLD, NEW))
-    text = shown(old, new, width=width)
+@pytest.mark.parametrize("width", [60, 160])
+def test_a_terminal_keeps_the_result_and_has_the_speedups_where_there_is_room(width: int) -> None:
+    text = shown(OLD, NEW, width=width)
     assert max(cell_len(line) for line in text.splitlines()) <= width
-    assert "✗ regressed" in text
     assert re.search(r"✗ regressed.*0\.\d\dx \[0\.\d\d, 0\.\d\d\]", text)
-
-
-def test_the_result_can_be_read_without_colour_and_has_some_where_there_is_some() -> None:
-    assert "\x1b" not in shown(OLD, NEW, width=120)
-    colourful = shown(OLD, NEW, width=120, color=True)
-    assert "\x1b[1;31m✗ regressed" in colourful
-    assert "\x1b[36m✓ mended" in colourful
-
-
-def test_an_ascii_stream_can_carry_it() -> None:
-    text = shown(OLD, NEW, width=80, encoding="ascii")
-    assert "time, vs eager" not in text
-    assert "time, vs eager" in shown(OLD, NEW, width=140)
-    assert "x regressed" in text
-    assert "+ mended" in text
+    assert bool(re.search(r"1\.\d\dx, was 1\.\d\dx", text)) == (width > 100)
 
 
 def test_a_name_cannot_act_on_the_terminal() -> None:
@@ -219,17 +175,9 @@ def test_a_name_cannot_act_on_the_terminal() -> None:
     assert not any(line.startswith("9 of 9") for line in text.splitlines())
 
 
-RECORDS = structs_under(msgspec.inspect.type_info(Comparison), {})
-
-
-@pytest.mark.parametrize("record", RECORDS.values(), ids=list(RECORDS))
-def test_the_page_has_every_field_of_every_record(record: type[msgspec.Struct]) -> None:
-    section = PAGE.split(f"\n## {record.__name__}\n")[1].split("\n## ")[0]
-    rows = re.findall(r"^\| `(\w+)` \| ([^|]+) \| \S.* \|$", section, re.MULTILINE)
-    fields = msgspec.structs.fields(record)
-    assert [name for name, _ in rows] == [field.encode_name for field in fields]
-    optional = {name for name, kind in rows if kind.endswith("optional")}
-    assert optional == {field.encode_name for field in fields if not field.required}
+def test_the_page_has_every_field_of_a_solution() -> None:
+    rows = re.findall(r"^\| `(\w+)` \|", PAGE.split("## The record")[1], re.MULTILINE)
+    assert rows == [field.name for field in msgspec.structs.fields(Compared)]
 
 
 def test_the_page_explains_every_outcome_and_option() -> None:
@@ -237,25 +185,7 @@ def test_the_page_explains_every_outcome_and_option() -> None:
     words = {word for row in re.findall(r"^\| ([^|`]+) \|", table, re.MULTILINE)
              for word in row.strip().split(", ")}  # fmt: skip
     assert words == {outcome.value for outcome in Outcome}
-    row = PAGE.split("| `outcome` |")[1].split("\n")[0]
-    assert set(re.findall(r"`([a-z ]+)`", row)) == {outcome.value for outcome in Outcome}
     help_text = invoke("--help").stdout
     options = set(re.findall(r"^\s+(?:-q, )?(--[a-z-]+)", help_text, re.MULTILINE)) - {"--help"}
     assert all(option in PAGE for option in options)
     assert len(options) == 4
-
-
-def test_it_imports_no_torch(files: tuple[str, str]) -> None:
-    import subprocess
-    import sys
-
-    script = (
-        "import sys\nfrom kernelgen.cli import program\n"
-        f"try:\n    program(['compare', {files[0]!r}, {files[0]!r}])\n"
-        "except SystemExit as leaving:\n    assert leaving.code == 0, leaving.code\n"
-        "assert 'torch' not in sys.modules\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr

@@ -11,7 +11,7 @@ from report_runs import CASE, CORRECTNESS, TIMING, failed, passed
 from kernelgen.comparison.comparing import compare, pairs
 from kernelgen.comparison.record import Compared, Comparison, Outcome
 from kernelgen.errors import ExitCode, UserError
-from kernelgen.grading.timing.times import Speedup, Subject, Timing
+from kernelgen.grading.timing.times import Timing
 from kernelgen.grading.verdict import (
     Owner,
     Run,
@@ -55,17 +55,11 @@ def of_times(old: Timing | None, new: Timing | None, bound: float = 2.0) -> Comp
 def test_the_interval_and_the_bound_decide(new_ms: float, outcome: Outcome) -> None:
     found = of_times(timing(5.0, seed=1), timing(new_ms, seed=2))
     assert found.outcome is outcome
-    assert found.baseline == "eager"
     assert found.speed is not None
     assert found.speed.median == pytest.approx(5.0 / new_ms, rel=0.005)
     assert found.old_ms == pytest.approx(5.0, rel=0.003)
     assert found.new_ms == pytest.approx(new_ms, rel=0.003)
-
-
-def test_a_bound_of_0_takes_every_sure_slowdown_for_a_regression() -> None:
-    old, new = timing(5.0, seed=1), timing(5.06, seed=2)
-    assert of_times(old, new, bound=0.0).outcome is Outcome.REGRESSED
-    assert of_times(old, new, bound=50.0).outcome is Outcome.SLOWER
+    assert found.speedups["eager"] == pytest.approx((9.0 / 5.0, 9.0 / new_ms), rel=0.005)
 
 
 def test_an_uncertain_slowdown_is_no_regression() -> None:
@@ -73,78 +67,9 @@ def test_an_uncertain_slowdown_is_no_regression() -> None:
     assert found.outcome is Outcome.SAME
 
 
-def test_a_slower_machine_is_not_a_slower_solution() -> None:
-    old = timing(5.0, seed=1, eager_ms=9.0)
-    new = timing(6.0, seed=2, eager_ms=10.8)
-    result = compared(run_of(timed("s.py", old)), run_of(timed("s.py", new)))
-    (found,) = result.solutions
-    assert found.outcome is Outcome.SAME
-    assert found.speed is not None
-    assert found.speed.ci95[0] < 0.9
-    assert found.speed.median == pytest.approx(1.0, rel=0.01)
-    assert result.exit_code is ExitCode.OK
-
-
-def test_a_baseline_that_changed_alone_is_not_a_slower_solution() -> None:
-    busy, free = timing(5.0, seed=1, eager_ms=24.0), timing(5.0, seed=2, eager_ms=9.0)
-    result = compared(run_of(timed("s.py", busy)), run_of(timed("s.py", free)))
-    (found,) = result.solutions
-    assert found.outcome is Outcome.SAME
-    assert found.speed is not None
-    assert found.speed.ci95[0] < 0.4
-
-
-def test_the_figure_is_the_one_nearer_to_1_and_the_interval_spans_both() -> None:
-    found = of_times(timing(5.0, seed=1, eager_ms=9.0), timing(6.0, seed=2, eager_ms=9.45))
-    assert found.outcome is Outcome.REGRESSED
-    assert found.speed is not None
-    assert found.speed.median == pytest.approx(5 / 6 * 1.05, rel=0.005)
-    low, high = found.speed.ci95
-    assert low < 5 / 6 < found.speed.median < high < 0.9
-
-
-def test_figures_that_contradict_each_other_show_no_change() -> None:
-    found = of_times(timing(5.0, seed=1, eager_ms=9.0), timing(5.5, seed=2, eager_ms=12.0))
-    assert (found.outcome, found.speed and found.speed.median) == (Outcome.SAME, 1.0)
-
-
-def test_without_a_common_baseline_the_times_decide_and_a_warning_says_so() -> None:
-    old = run_of(timed("s.py", timing(5.0, seed=1)))
-    new = run_of(timed("s.py", timing(5.5, seed=2, eager_ms=None)))
-    result = compared(old, new)
-    (found,) = result.solutions
-    assert (found.outcome, found.baseline) == (Outcome.REGRESSED, "")
-    (warning,) = result.warnings
-    assert warning.startswith("no baseline was timed in both runs for 1 of 1 solutions: a slower")
-
-
-def with_baseline(times: Timing, name: str, samples: tuple[float, ...]) -> Timing:
-    return msgspec.structs.replace(
-        times,
-        speedup={**times.speedup, name: Speedup(median=1.0, ci95=(1.0, 1.0))},
-        samples={**times.samples, name: samples},
-    )
-
-
-def test_the_baseline_with_the_narrowest_interval_decides() -> None:
-    old, new = timing(5.0, seed=1), timing(5.0, seed=2)
-    noisy = tuple(5.0 + 2.0 * (n % 7) for n in range(20))
-    found = of_times(with_baseline(old, "compile", noisy), with_baseline(new, "compile", noisy))
-    assert found.baseline == "eager"
-    calm = [tuple(2 * value for value in times.samples["candidate"]) for times in (old, new)]
-    found = of_times(with_baseline(old, "compile", calm[0]), with_baseline(new, "compile", calm[1]))
-    assert found.baseline == "compile"
-
-
-def test_a_baseline_with_other_flags_is_left_aside() -> None:
-    def described(times: Timing, what: str) -> Timing:
-        eager = Subject(what=what, median_ms=9.0, quartiles_ms=(9.0, 9.0))
-        return msgspec.structs.replace(times, subjects={"eager": eager})
-
-    old = described(timing(5.0, seed=1), "eager, TF32 off")
-    new = described(timing(5.0, seed=2, eager_ms=3.0), "eager, TF32 on")
-    found = of_times(old, new)
-    assert (found.outcome, found.baseline) == (Outcome.SAME, "")
+def test_speedups_over_what_only_one_run_timed_are_not_side_by_side() -> None:
+    found = of_times(timing(5.0, seed=1), timing(5.5, seed=2, eager_ms=None))
+    assert (found.outcome, found.speedups) == (Outcome.REGRESSED, {})
 
 
 @pytest.mark.parametrize(
@@ -176,14 +101,24 @@ def test_what_became_of_it(old: Verdict, new: Verdict, outcome: Outcome, code: E
     )  # fmt: skip
 
 
+def test_of_a_selftest_the_expected_verdict_is_the_good_one() -> None:
+    caught = failed(Status.TAMPERED, "s.py", expected=Status.TAMPERED)
+    missed = passed("s.py", expected=Status.TAMPERED, misses=("the status is PASSED",))
+    no_device = failed(Status.NO_DEVICE, "s.py", expected=Status.NO_DEVICE)
+    assert one(caught, missed).outcome is Outcome.BROKE
+    assert one(caught, missed).remark == "the status is PASSED"
+    assert one(missed, caught).outcome is Outcome.MENDED
+    assert one(missed, missed).outcome is Outcome.FAILS
+    assert one(caught, caught).outcome is Outcome.SAME
+    assert one(no_device, no_device).outcome is Outcome.SAME
+    untimed = passed("s.py", expected=Status.PASSED, timing=None)
+    assert one(untimed, untimed).outcome is Outcome.SAME
+
+
 def test_a_regression_counts_before_what_could_not_be_judged() -> None:
     old = run_of(passed("a.py"), passed("s.py"))
     result = compared(old, run_of(failed(Status.CRASHED, "a.py"), FAULT))
     assert result.exit_code is ExitCode.CANDIDATE_FAILED
-
-
-def test_why_it_broke_is_told_in_a_line() -> None:
-    assert one(passed("s.py"), CRASHED).remarks == ("what CRASHED found",)
 
 
 def test_new_and_gone_are_no_regression() -> None:
@@ -200,21 +135,6 @@ def test_new_and_gone_are_no_regression() -> None:
 CRASHED_ELSEWHERE = failed(Status.CRASHED, "new.py")
 
 
-def test_the_gravest_comes_first() -> None:
-    old = run_of(
-        timed("same.py", timing(5.0, seed=1)),
-        timed("slow.py", timing(5.0, seed=3)),
-        passed("broken.py"),
-    )
-    new = run_of(
-        timed("same.py", timing(5.0, seed=2)),
-        timed("slow.py", timing(6.0, seed=4)),
-        failed(Status.CRASHED, "broken.py"),
-    )
-    names = [found.solution for found in compared(old, new).solutions]
-    assert names == ["broken.py", "slow.py", "same.py"]
-
-
 def matched(old: list[Verdict], new: list[Verdict]) -> set[tuple[str, str]]:
     return {
         (before.solution if before else "", after.solution if after else "")
@@ -222,17 +142,17 @@ def matched(old: list[Verdict], new: list[Verdict]) -> set[tuple[str, str]]:
     }
 
 
-def test_solutions_are_matched_by_problem_and_path() -> None:
-    old = [passed("a.py", problem="p"), passed("a.py", problem="q")]
-    new = [passed("./a.py", problem="q"), passed("a.py", problem="p")]
-    found = pairs(old, new)
-    assert len(found) == 2
-    assert all(before and after and before.problem == after.problem for before, after in found)
+def test_solutions_are_matched_by_path() -> None:
+    assert matched([passed("./a.py"), passed("b.py")], [passed("b.py"), passed("a.py")]) == {
+        ("./a.py", "a.py"), ("b.py", "b.py"),
+    }  # fmt: skip
+    found = one(passed("a.py", problem="p"), failed(Status.CRASHED, "a.py", problem="q"))
+    assert found.outcome is Outcome.NOT_COMPARED
+    assert found.remark == "the problem is not the same: q, was p"
 
 
 def test_a_file_that_moved_is_matched_by_its_name() -> None:
     assert matched([passed("old/a.py")], [passed("new/a.py")]) == {("old/a.py", "new/a.py")}
-    assert one(passed("old/a.py"), passed("new/a.py")).old_solution == "old/a.py"
 
 
 def test_an_ambiguous_name_is_not_matched() -> None:
@@ -249,12 +169,6 @@ def test_a_solution_that_lost_its_problem_is_still_found() -> None:
     lost = failed(Status.BROKEN_CONTRACT, "a.py", problem="")
     found = one(passed("a.py"), lost)
     assert (found.outcome, found.problem) == (Outcome.BROKE, "groupnorm")
-
-
-def test_a_file_graded_twice_is_matched_in_order() -> None:
-    first, second = passed("a.py"), failed(Status.CRASHED, "a.py")
-    assert pairs([first, second], [first, second]) == [(first, first), (second, second)]
-    assert pairs([first], [first, second]) == [(first, first), (None, second)]
 
 
 def test_runs_without_a_common_solution_are_refused() -> None:
@@ -279,8 +193,7 @@ def test_another_machine_is_refused_unless_it_is_allowed(
     with pytest.raises(UserError, match=f"not of one machine: {complaint}.*--across-devices"):
         compared(old, new)
     result = compared(old, new, across_devices=True)
-    (decisive,) = (found.name for found in result.differences if found.decisive)
-    assert complaint.startswith(decisive)
+    assert result.differences[0].startswith(complaint)
     assert result.solutions[0].outcome is Outcome.SAME
 
 
@@ -292,19 +205,13 @@ def test_another_device_is_refused_though_the_environment_does_not_tell() -> Non
 
 def test_the_processor_counts_on_a_cpu_alone() -> None:
     old, new = run_of(passed("s.py")), run_of(passed("s.py"), cpu_threads=8, python="3.13.0")
-    noted = [(found.name, found.decisive) for found in compared(old, new).differences]
-    assert noted == [("cpu_threads", False), ("python", False)]
+    assert compared(old, new).differences == ()
     bare = [
         msgspec.structs.replace(run, environment={"cpu_threads": threads})
         for run, threads in ((old, 16), (new, 8))
     ]
     with pytest.raises(UserError, match="cpu_threads is 8, was 16"):
         compared(bare[0], bare[1])
-
-
-def test_what_only_one_run_tells_is_no_difference() -> None:
-    old, new = run_of(passed("s.py")), run_of(passed("s.py"), driver="580.1", more={"a": 1})
-    assert compared(old, new).differences == ()
 
 
 def corrected(**changes: Any) -> Verdict:
@@ -316,19 +223,11 @@ def test_a_problem_of_another_size_is_not_compared() -> None:
     larger = msgspec.structs.replace(TIMING, minimal_bytes=1)
     found = one(passed("s.py"), timed("s.py", larger))
     assert found.outcome is Outcome.NOT_COMPARED
-    assert found.remarks[0] == (
+    assert found.remark == (
         "the problem is not the same: the bytes to be moved are 1, were 15032385536"
     )
     case = msgspec.structs.replace(CASE, elements=7)
     assert one(passed("s.py"), corrected(cases=(case,))).outcome is Outcome.NOT_COMPARED
-
-
-def test_a_file_that_did_not_change_is_not_to_blame() -> None:
-    old, new = timing(5.0, seed=1), timing(5.5, seed=2)
-    line = "the file is the same, byte for byte: what changed is around it"
-    assert of_times(old, new).remarks == (line,)
-    edited = timed("s.py", new, solution_sha256="ff")
-    assert one(timed("s.py", old), edited).remarks == ()
 
 
 @pytest.mark.parametrize("samples", [(), (5.0,), (5.0, 0.0, 5.0), (5.0, -1.0), (5.0, math.inf)])
@@ -336,32 +235,7 @@ def test_samples_that_cannot_be_are_not_compared(samples: tuple[float, ...]) -> 
     odd = msgspec.structs.replace(TIMING, samples={"candidate": samples})
     found = of_times(TIMING, odd)
     assert found.outcome is Outcome.NOT_COMPARED
-    assert found.remarks == ("a run lacks the samples of its times",)
-
-
-def test_a_baseline_whose_samples_do_not_pair_is_left_aside() -> None:
-    unpaired = msgspec.structs.replace(TIMING, samples={**TIMING.samples, "eager": (9.0, 9.1)})
-    assert of_times(TIMING, unpaired).baseline == ""
-
-
-def test_two_runs_of_the_same_solution_are_the_same_in_95_of_100() -> None:
-    outcomes = [
-        of_times(
-            timing(5.0, seed=2 * n, noise=0.01),
-            timing(5.2, seed=2 * n + 1, eager_ms=9.36, noise=0.01),
-        ).outcome
-        for n in range(300)
-    ]
-    assert outcomes.count(Outcome.SAME) >= 0.95 * len(outcomes)
-    assert Outcome.REGRESSED not in outcomes
-
-
-def test_a_slowdown_of_1_is_found_where_the_noise_allows_it_and_is_within_the_bound() -> None:
-    outcomes = [
-        of_times(timing(5.0, seed=2 * n), timing(5.06, seed=2 * n + 1)).outcome for n in range(100)
-    ]
-    assert outcomes.count(Outcome.SLOWER) >= 90
-    assert Outcome.REGRESSED not in outcomes
+    assert found.remark == "it has no time, or no samples of it, in one of the runs"
 
 
 def test_passes_by_different_rules_are_not_compared() -> None:
@@ -369,6 +243,6 @@ def test_passes_by_different_rules_are_not_compared() -> None:
     found = one(passed("s.py"), passed("s.py", overrides=loose))
     assert found.outcome is Outcome.NOT_COMPARED
     told = "the rule is not the same: --tolerance (0.001), was the problem's own"
-    assert found.remarks[0] == told
+    assert found.remark == told
     quick = passed("s.py", overrides={"quick": "3 samples, no torch.compile"})
     assert one(passed("s.py"), quick).outcome is Outcome.SAME

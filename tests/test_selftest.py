@@ -1,20 +1,18 @@
 """The selftest: what it runs, in which order, and the command."""
 
-import contextlib
-import json
+import io
 import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
-from concurrent.futures import Future
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import ClassVar
 
 import msgspec
 import pytest
-from report_runs import passed
+from report_runs import failed, passed, run_of
+from rich.cells import cell_len
 from rich.console import Console
 from selftest_corpus import BROKEN, TESTS, Folder
 from test_grade_supervisor import alive, children
@@ -22,14 +20,16 @@ from test_grade_supervisor import alive, children
 from kernelgen.errors import UserError
 from kernelgen.grading.options import Observer
 from kernelgen.grading.queue.job import Job
+from kernelgen.grading.supervisor.crew import Crew
 from kernelgen.grading.supervisor.servers import FORK_SERVER_CODE
-from kernelgen.grading.verdict import Verdict
+from kernelgen.grading.verdict import Run, Status
 from kernelgen.hardware.device import GpuSurvey, visible_gpus
+from kernelgen.report.json_report import decode
 from kernelgen.report.progress import Verbosity
+from kernelgen.report.reading import read_run
 from kernelgen.sandbox.tree import ancestors_of
-from kernelgen.selftest.corpus import Candidate, Kind, read_corpus
-from kernelgen.selftest.record import Outcome, SelftestRun
-from kernelgen.selftest.report import progress
+from kernelgen.selftest.corpus import Candidate, read_corpus
+from kernelgen.selftest.report import exit_code, progress, show
 from kernelgen.selftest.running import ordered, selftest
 from kernelgen.selftest.selection import Selection, default_jobs, select
 
@@ -57,79 +57,59 @@ def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kernelgen.selftest.selection.survey_gpus", lambda: survey)
 
 
-def run_in(text: str) -> SelftestRun:
-    return msgspec.json.decode(text, type=SelftestRun)
-
-
 # Order, what is run
 
 
-def names_in(candidates: tuple[Candidate, ...], seed: int, rounds: int = 1) -> list[list[str]]:
-    return [[one.name for one in found] for found in ordered(candidates, seed, rounds)]
+def names_in(candidates: tuple[Candidate, ...], seed: int) -> list[str]:
+    return [one.name for one in ordered(candidates, seed)]
 
 
-def test_the_order_is_the_seed_s_and_each_round_has_its_own() -> None:
-    first, second = names_in(SHIPPED, 7, rounds=2)
-    assert names_in(SHIPPED, 7, rounds=2) == [first, second]
-    assert first != second
-    assert names_in(SHIPPED, 8) != [first]
-    assert sorted(first) == sorted(second) == sorted(one.name for one in SHIPPED)
+def test_the_order_is_the_seed_s() -> None:
+    first = names_in(SHIPPED, 7)
+    assert names_in(SHIPPED, 7) == first
+    assert names_in(SHIPPED, 8) != first
+    assert sorted(first) == sorted(one.name for one in SHIPPED)
 
 
-def test_those_that_have_to_be_alone_come_last(folder: Folder) -> None:
+def test_slow_ones_come_first_and_those_that_have_to_be_alone_last(folder: Folder) -> None:
     folder.add("broken_a.py", f"{BROKEN}# alone: it ends whatever it finds\n")
+    folder.add("broken_slow.py", f"{BROKEN}# slow: it waits\n")
     for letter in "bcdefgh":
         folder.add(f"broken_{letter}.py", f"{BROKEN}# time: true\n")
-    for names in names_in(read_corpus(folder.path), 3, rounds=3):
-        assert names[-1] == "broken_a.py"
-
-
-def test_slow_ones_begin_first_so_that_no_lane_waits_long_for_another(folder: Folder) -> None:
-    for letter in "abcd":
-        folder.add(f"broken_{letter}.py")
-    folder.add("broken_slow.py", f"{BROKEN}# slow: it waits\n")
-    orders = [names_in(read_corpus(folder.path), seed)[0] for seed in range(4)]
-    assert {order[0] for order in orders} == {"broken_slow.py"}
-
-
-class Asked(contextlib.AbstractContextManager["Asked"]):
-    """Stands for a crew: it notes how it is to grade, and grades nothing."""
-
-    environment: ClassVar[dict[str, object]] = {}
-    given: ClassVar[list[tuple[int, dict[str, object]]]] = []
-    asked: ClassVar[list[tuple[str, bool]]] = []
-
-    def __init__(self, lanes: int, **options: object) -> None:
-        self.given.append((lanes, options))
-
-    def __exit__(self, *_: object) -> None: ...
-
-    def submit(self, job: Job, observer: Observer, index: int) -> Future[Verdict]:
-        """Give a verdict that says nothing."""
-        self.asked.append((job.path.name, job.alone))
-        verdict = passed(str(job.path))
-        observer.finished(index, verdict)
-        done: Future[Verdict] = Future()
-        done.set_result(verdict)
-        return done
+    orders = [names_in(read_corpus(folder.path), seed) for seed in range(4)]
+    assert {(order[0], order[-1]) for order in orders} == {("broken_slow.py", "broken_a.py")}
 
 
 def test_the_crew_grades_on_all_gpus_and_those_alone_alone(
     folder: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    made: list[tuple[int, dict[str, object]]] = []
+    asked: list[Job] = []
+
+    def grades(queue: Sequence[Job], _crew: Crew, observer: Observer) -> Run:
+        asked.extend(queue)
+        observer.begin([])
+        for index, job in enumerate(queue):
+            observer.finished(index, passed(str(job.path), labels=job.labels))
+        return run_of()
+
+    def crew(lanes: int, **options: object) -> None:
+        made.append((lanes, options))
+
     folder.add("broken_a.py", f"{BROKEN}# alone: it ends whatever it finds\n")
     folder.add("broken_b.py")
-    monkeypatch.setattr("kernelgen.selftest.running.Crew", Asked)
-    monkeypatch.setattr(Asked, "given", [])
-    monkeypatch.setattr(Asked, "asked", [])
-    chosen = Selection(run=read_corpus(folder.path), left_out=(), jobs=1, gpus=("0", "GPU-b"))
+    monkeypatch.setattr("kernelgen.selftest.running.Crew", crew)
+    monkeypatch.setattr("kernelgen.selftest.running.grade_jobs", grades)
+    chosen = Selection(run=read_corpus(folder.path), left_out={}, jobs=1, gpus=("0", "GPU-b"))
     with progress(Console(quiet=True), Verbosity.QUIET) as reporter:
-        run, code = selftest(chosen, reporter, seed=1, jobs=3, rounds=2)
-    options = {"compiles": False, "share_cores": True, "gpus": ("0", "GPU-b")}
-    assert Asked.given == [(2, options), (2, options)]
-    assert sorted(Asked.asked) == [("broken_a.py", True)] * 2 + [("broken_b.py", False)] * 2
-    assert [one.round for one in run.results] == [1, 1, 2, 2]
-    assert code == 1
+        run = selftest(chosen, reporter, seed=1, jobs=3)
+    assert made == [(2, {"compiles": False, "share_cores": True, "gpus": ("0", "GPU-b")})]
+    assert [(job.path.name, job.alone) for job in asked] == [
+        ("broken_b.py", False), ("broken_a.py", True),
+    ]  # fmt: skip
+    assert [one.solution for one in run.verdicts] == ["broken_b.py", "broken_a.py"]
+    assert exit_code(run) == 1
+    assert exit_code(run_of()) == 3
 
 
 def test_gpus_are_called_what_the_environment_calls_them(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -166,18 +146,16 @@ def test_as_many_at_once_as_there_are_cores_and_memory_for(
 def test_without_a_gpu_cuda_candidates_are_left_out_with_the_reason() -> None:
     selection = select(SHIPPED)
     assert {one.device for one in selection.run} == {"cpu"}
-    assert {one.device for one in selection.left_out} == {"cuda"}
-    assert {one.outcome for one in selection.left_out} == {Outcome.NOT_RUN}
-    assert {one.note for one in selection.left_out} == {"no GPU: none is there"}
+    assert set(selection.left_out.values()) == {"no GPU: none is there"}
     assert len(selection.run) + len(selection.left_out) == len(SHIPPED)
 
 
 @pytest.mark.usefixtures("no_gpu")
-def test_a_selection_by_name_kind_and_device() -> None:
+def test_a_selection_by_name_and_device() -> None:
     named = select(SHIPPED, names=("hostile_tf32", "honest_soft*.py"), device="cpu")
     assert [one.name for one in named.run] == ["honest_softmax.py", "hostile_tf32.py"]
-    kinds = select(SHIPPED, kinds=(Kind.WRONG,), names=("cuda/*",))
-    assert {one.file.partition("_")[0] for one in kinds.left_out} == {"cuda/wrong"}
+    left_out = select(SHIPPED, names=("cuda/wrong_*",)).left_out
+    assert {name.partition("_")[0] for name in left_out} == {"cuda/wrong"}
     with pytest.raises(UserError, match="no candidate matches --only nothing --device auto"):
         select(SHIPPED, names=("nothing",))
 
@@ -187,7 +165,7 @@ def test_quick_leaves_out_what_says_that_it_is_slow(folder: Folder) -> None:
     folder.add("broken_b.py")
     selection = select(read_corpus(folder.path), quick=True)
     assert [one.name for one in selection.run] == ["broken_b.py"]
-    assert [one.note for one in selection.left_out] == ["slow, and --quick was given"]
+    assert selection.left_out == {"broken_a.py": "slow, and --quick was given"}
 
 
 # The command
@@ -198,14 +176,14 @@ def test_all_as_expected_several_at_once_is_0(folder: Folder) -> None:
         folder.copy(file.name, file.read_text(encoding="utf-8"))
     for letter in "abc":
         folder.add(f"broken_{letter}.py", f"{BROKEN}# blames: def forward\n")
-    result = folder.run("--jobs", "2", "--seed", "5", "--rounds", "2", "--device", "cpu")
+    result = folder.run("--jobs", "2", "--seed", "5", "--device", "cpu")
     assert result.exit_code == 0, result.output
-    assert "10 of 10 as expected on " in result.stdout
-    assert "2 at once; --seed 5 repeats the order" in result.stdout
+    assert "5 of 5 as expected on " in result.stdout
+    assert "; --seed 5 repeats the order" in result.stdout
     assert "broken_a.py" not in result.stdout, "by default, only what is not as expected is told"
-    assert "10 candidates, 2 at once, --seed 5\n" in result.stderr
-    assert result.stderr.count("✓ as expected: PASSED") == 4
-    assert result.stderr.count("✓ as expected: BROKEN_CONTRACT") == 6
+    assert "5 candidates, 2 at once, --seed 5\n" in result.stderr
+    assert result.stderr.count("✓ as expected: PASSED") == 2
+    assert result.stderr.count("✓ as expected: BROKEN_CONTRACT") == 3
 
 
 def test_a_verdict_that_is_not_the_expected_one_is_1_and_told_in_words(folder: Folder) -> None:
@@ -219,8 +197,7 @@ def test_a_verdict_that_is_not_the_expected_one_is_1_and_told_in_words(folder: F
         "    the status is BROKEN_CONTRACT, not TAMPERED\n    | "
     ) in result.stdout
     cells = [line.split() for line in result.stdout.splitlines()]
-    assert ["hostile", "1", "-", "1"] in cells
-    assert ["caching", "1", "-", "1"] in cells
+    assert ["hostile", "-", "1"] in cells
     assert "1 of 2 as expected (1 missed)" in result.stdout
 
 
@@ -279,37 +256,29 @@ def test_what_cannot_be_run_is_never_counted_as_caught(folder: Folder) -> None:
     result = folder.run("-v", "--json", "-")
     assert result.exit_code == 0
     assert "1 of 1 as expected (1 not run)" in result.stderr
-    assert "? cuda/hostile_a.py: not run\n" in result.stderr
-    run = run_in(result.stdout)
-    assert [one.outcome for one in run.results] == [Outcome.AS_EXPECTED, Outcome.NOT_RUN]
-    assert run.results[1].verdict is None
+    assert [one.solution for one in decode(result.stdout).verdicts] == ["broken_b.py"]
 
 
-def test_the_json_holds_the_results_their_verdicts_and_the_seed(
+def test_the_json_is_a_run_with_what_was_expected_and_the_seed(
     folder: Folder, tmp_path: Path
 ) -> None:
     folder.add("broken_a.py")
-    folder.add("hostile_b.py", "# problem: tiny_mean\n# expect: TAMPERED\n# exploit: H22\n")
+    folder.add("hostile_b.py", "# problem: tiny_mean\n# expect: TAMPERED\n# exploit: H22 T05\n")
     result = folder.run("--seed", "9", "--jobs", "1", "-q", "--json", str(tmp_path / "run.json"))
-    assert result.exit_code == 1
-    assert result.stderr == ""
-    found = json.loads((tmp_path / "run.json").read_text(encoding="utf-8"))
-    assert (found["schema"], found["seed"], found["jobs"]) == (1, 9, 1)
-    assert found["interrupted"] is False
-    missed = next(one for one in found["results"] if one["file"] == "hostile_b.py")
-    assert missed["outcome"] == "miss"
-    assert missed["exploit"] == ["H22"]
-    assert missed["verdict"]["status"] == "BROKEN_CONTRACT"
-    assert missed["misses"] == ["the status is BROKEN_CONTRACT, not TAMPERED"]
-    run = run_in((tmp_path / "run.json").read_text(encoding="utf-8"))
-    assert run.count(Outcome.MISS) == 1
+    assert (result.exit_code, result.stderr) == (1, "")
+    run = read_run(tmp_path / "run.json").run
+    assert run.environment["seed"] == 9
+    missed = next(one for one in run.verdicts if one.solution == "hostile_b.py")
+    assert missed.labels == {"kind": "hostile", "device": "cpu", "exploit": "H22 T05"}
+    assert (missed.status, missed.expected) == (Status.BROKEN_CONTRACT, Status.TAMPERED)
+    assert missed.misses == ("the status is BROKEN_CONTRACT, not TAMPERED",)
 
 
 def test_only_takes_the_names_that_match(folder: Folder) -> None:
     folder.add("broken_a.py")
     folder.add("broken_b.py")
     folder.add("wrong_c.py")
-    result = folder.run("-v", "-k", "*_b", "--only", "wrong_*", "--kind", "broken")
+    result = folder.run("-v", "-k", "*_b", "--only", "broken_b")
     assert result.exit_code == 0
     assert "1 of 1 as expected" in result.stdout
     assert "broken_b.py: as expected" in result.stdout
@@ -326,6 +295,22 @@ def test_a_broken_problem_ends_the_selftest_with_its_place(folder: Folder) -> No
     result = folder.run("-q")
     assert result.exit_code == 2
     assert "mine.yaml:1: " in result.stderr
+
+
+@pytest.mark.parametrize("width", [40, 80])
+def test_the_lines_fit_a_terminal_and_a_candidate_s_words_cannot_act_on_it(width: int) -> None:
+    reason = "\x1b[2J\x1b]0;x\x07it said \u202e so"
+    labels = {"kind": "hostile", "exploit": "T05"}
+    missed = failed(
+        Status.CRASHED, "hostile_" + "long_" * 30, reason=reason, labels=labels, misses=("x" * 300,)
+    )
+    file = io.StringIO()
+    console = Console(file=file, width=width, force_terminal=True, color_system=None)
+    run = msgspec.structs.replace(run_of(missed), environment={"seed": 3})
+    show(run, {}, console, verbose=False)
+    assert max(map(cell_len, file.getvalue().splitlines())) <= width
+    assert "| it said \\u202e so" in file.getvalue()
+    assert "\x1b" not in file.getvalue()
 
 
 def test_quiet_and_verbose_exclude_each_other(folder: Folder) -> None:
@@ -351,7 +336,7 @@ def test_an_interruption_ends_everything_and_shows_what_is_known(
     os.kill(process.pid, number)
     out, err = process.communicate(timeout=60)
     assert process.returncode == exit_code
-    assert "interrupted; 1 of 2 graded before it" in err
+    assert "interrupted; 1 graded before it" in err
     assert "1 of 1 as expected" in out
     assert [pid for pid in started if alive(pid)] == []
 

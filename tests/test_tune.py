@@ -7,17 +7,15 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from report_runs import passed
 from tune_grades import Grades, Numbers, failed, timed
 
 from kernelgen.errors import KernelgenFault
-from kernelgen.grading.timing.times import CANDIDATE, Subject
-from kernelgen.grading.verdict import Status
+from kernelgen.grading.verdict import Status, Verdict
 from kernelgen.problem.library import load_problem
 from kernelgen.problem.record import ScheduleEntry
 from kernelgen.rendering.schedule import CppSchedule, tried_values
-from kernelgen.tuning.record import Comparison, Outcome, Result, TuneRun
-from kernelgen.tuning.search import Grade, Target, result_of, tune
+from kernelgen.rendering.schedule_table import numbers_of
+from kernelgen.tuning.search import PRESENT, Found, Grade, Target, tune
 
 PROBLEM = load_problem("groupnorm")
 CPU = Target(problem=PROBLEM, backend="cpp", arch="cpu")
@@ -25,17 +23,16 @@ GPU = Target(problem=PROBLEM, backend="cuda", arch="sm_100a")
 DEFAULTS = {"batch": 512, "slice": 16384}
 
 
-def ended(grade: Grade, target: Target = CPU, budget_s: float = 1e9) -> TuneRun | Result:
-    def measure(text: str, _what: str) -> Result:
-        return grade(text, lambda _phase: None)
-
-    return tune(target, measure, budget_s, clock=count().__next__)
+def searched(grade: Grade, target: Target = CPU, budget_s: float = 1e9) -> Found:
+    return tune(target, grade, budget_s, clock=count().__next__)
 
 
-def searched(grade: Grade, target: Target = CPU, budget_s: float = 1e9) -> TuneRun:
-    found = ended(grade, target, budget_s)
-    assert isinstance(found, TuneRun)
-    return found
+def best_of(found: Found) -> dict[str, int] | None:
+    return None if found.best is None else numbers_of(found.best)
+
+
+def tried_by(found: Found) -> list[Verdict]:
+    return [one for one in found.verdicts if not one.solution.startswith("comparing ")]
 
 
 def bowl(numbers: Numbers) -> float:
@@ -46,13 +43,14 @@ def bowl(numbers: Numbers) -> float:
 def test_the_descent_finds_the_bottom_and_grades_nothing_twice_before_the_comparison() -> None:
     grades = Grades(bowl)
     run = searched(grades)
-    assert run.present == DEFAULTS
-    assert run.best == run.entry == {"batch": 128, "slice": 8192}
-    assert (run.outcome, run.complete, run.device) == (Outcome.NOT_RECORDED, True, "a CPU")
-    tried = [trial.schedule for trial in run.trials]
+    assert best_of(run) == run.entry == {"batch": 128, "slice": 8192}
+    assert run.complete
+    tried = [one.labels for one in tried_by(run)]
     assert tried[0] == DEFAULTS
     assert len({tuple(one.items()) for one in tried}) == len(tried)
-    assert grades.asked == [*tried, *([DEFAULTS, run.best] * 3)]
+    assert grades.asked == [*tried, *([DEFAULTS, run.entry] * 3)]
+    assert run.verdicts[0].solution == PRESENT
+    assert run.verdicts[-1].solution == "comparing 6 of 6: batch=128 slice=8192"
 
 
 def test_only_numbers_that_differ_from_the_defaults_are_in_the_entry() -> None:
@@ -65,33 +63,28 @@ def test_the_search_begins_with_the_table_and_may_end_with_the_defaults() -> Non
     problem = msgspec.structs.replace(PROBLEM, schedules={"cpu": entry})
     target = msgspec.structs.replace(CPU, problem=problem)
     run = searched(Grades(lambda numbers: abs(numbers["batch"] - 512) + 1.0), target)
-    assert run.present == {"batch": 64, "slice": 16384}
-    assert run.best == DEFAULTS
+    assert run.verdicts[0].labels == {"batch": 64, "slice": 16384}
+    assert best_of(run) == DEFAULTS
     assert run.entry == {}
 
 
 def test_numbers_that_make_no_difference_stay() -> None:
     run = searched(Grades(lambda _: 1.0))
-    assert (run.best, run.comparison, run.outcome) == (None, None, Outcome.STAYS)
+    assert (run.best, run.best_ms, run.entry) == (None, (), None)
     values = tried_values(CppSchedule).values()
-    assert len(run.trials) == 1 + sum(len(tries) - 1 for tries in values)
+    assert len(run.verdicts) == 1 + sum(len(tries) - 1 for tries in values)
 
 
 def test_times_whose_quartiles_overlap_are_no_improvement() -> None:
     run = searched(Grades(lambda numbers: timed(1.0 if numbers["batch"] == 64 else 1.1, 0.06)))
-    assert run.outcome is Outcome.STAYS
     assert run.best is None
 
 
-def test_a_schedule_that_is_wrong_never_wins_and_is_told() -> None:
-    def rule(numbers: Numbers) -> Result | float:
-        return failed() if numbers["batch"] == 64 else bowl(numbers)
-
-    run = searched(Grades(rule))
-    assert run.best == {"batch": 128, "slice": 8192}
-    wrong = [trial for trial in run.trials if trial.result.status is Status.WRONG_VALUES]
-    assert {trial.schedule["batch"] for trial in wrong} == {64}
-    assert wrong[0].result.reason == "wrong by 3.0"
+def test_a_schedule_that_is_wrong_never_wins() -> None:
+    run = searched(Grades(lambda n: failed() if n["batch"] == 64 else bowl(n)))
+    assert run.entry == {"batch": 128, "slice": 8192}
+    wrong = [one for one in run.verdicts if one.status is Status.WRONG_VALUES]
+    assert {one.labels["batch"] for one in wrong} == {64}
 
 
 def test_illegal_combinations_are_not_graded() -> None:
@@ -108,10 +101,10 @@ def test_the_budget_ends_the_search_and_the_comparison_follows() -> None:
     grades = Grades(bowl)
     run = searched(grades, budget_s=3)
     assert not run.complete
-    assert [trial.schedule["batch"] for trial in run.trials] == [512, 64, 128]
-    assert run.best == {"batch": 128, "slice": 16384}
+    assert [one.labels["batch"] for one in tried_by(run)] == [512, 64, 128]
+    assert best_of(run) == {"batch": 128, "slice": 16384}
     assert len(grades.asked) == 3 + 6
-    assert len(searched(Grades(bowl), budget_s=1e-9).trials) == 1
+    assert len(searched(Grades(bowl), budget_s=1e-9).verdicts) == 1
 
 
 def drifting(best_ms: Iterator[float], present_ms: Iterator[float]) -> Grades:
@@ -124,51 +117,43 @@ def drifting(best_ms: Iterator[float], present_ms: Iterator[float]) -> Grades:
 
 
 @pytest.mark.parametrize(
-    ("best_ms", "present_ms", "outcome"),
+    ("best_ms", "present_ms", "convincing"),
     [
-        ([1.0, 1.0, 1.1, 1.2], [2.0, 1.5, 1.6, 1.7], Outcome.NOT_RECORDED),
-        ([1.0, 1.4, 1.5, 1.6], [2.0, 1.5, 1.6, 1.7], Outcome.STAYS),
-        ([1.0, 1.0, 1.1, 1.7], [2.0, 1.5, 1.6, 1.7], Outcome.STAYS),
-        ([1.0, 2.0, 2.0, 2.0], [2.0, 1.5, 1.5, 1.5], Outcome.STAYS),
+        ([1.0, 1.0, 1.1, 1.2], [2.0, 1.5, 1.6, 1.7], True),
+        ([1.0, 1.4, 1.5, 1.6], [2.0, 1.5, 1.6, 1.7], False),
+        ([1.0, 1.0, 1.1, 1.7], [2.0, 1.5, 1.6, 1.7], False),
+        ([1.0, 2.0, 2.0, 2.0], [2.0, 1.5, 1.5, 1.5], False),
     ],
 )
 def test_the_winner_has_to_be_faster_by_more_than_grades_of_one_schedule_differ(
-    best_ms: list[float], present_ms: list[float], outcome: Outcome
+    best_ms: list[float], present_ms: list[float], *, convincing: bool
 ) -> None:
     run = searched(drifting(iter(best_ms), iter(present_ms)))
-    assert run.outcome is outcome
-    assert run.comparison == Comparison(
-        present_ms=tuple(present_ms[1:]), best_ms=tuple(best_ms[1:])
-    )
-    assert (run.entry is None) == (outcome is Outcome.STAYS)
+    assert (run.present_ms, run.best_ms) == (tuple(present_ms[1:]), tuple(best_ms[1:]))
+    assert (run.entry is not None) == convincing
 
 
 def test_a_winner_that_fails_when_it_is_graded_again_is_none() -> None:
     results = iter([timed(1.0), timed(1.0), failed()])
-    present = iter([2.0] * 4)
 
-    def rule(numbers: Numbers) -> Result | float:
+    def rule(numbers: Numbers) -> Verdict | float:
         if numbers == DEFAULTS:
-            return next(present)
+            return 2.0
         return next(results) if numbers["batch"] == 64 and numbers["slice"] == 16384 else 9.0
 
     run = searched(Grades(rule))
-    assert run.outcome is Outcome.STAYS
-    assert run.comparison == Comparison(
-        present_ms=(2.0, 2.0),
-        best_ms=(1.0,),
-        failure="batch=64: WRONG_VALUES: wrong by 3.0",
-    )
+    assert (run.present_ms, run.best_ms, run.entry) == ((2.0, 2.0), (1.0,), None)
+    assert run.verdicts[-1].solution == "comparing 4 of 6: batch=64"
+    assert run.verdicts[-1].status is Status.WRONG_VALUES
 
 
 def test_a_present_schedule_that_fails_ends_it() -> None:
-    found = ended(Grades(lambda _: failed(Status.BUILD_ERROR, "no such header")))
-    assert isinstance(found, Result)
-    assert found.status is Status.BUILD_ERROR
+    (only,) = searched(Grades(lambda _: failed(Status.BUILD_ERROR, "no such header"))).verdicts
+    assert only.status is Status.BUILD_ERROR
 
 
 def test_a_fault_of_the_grader_is_passed_on() -> None:
-    def rule(_: Numbers) -> Result:
+    def rule(_: Numbers) -> Verdict:
         raise KernelgenFault("no more processes")
 
     with pytest.raises(KernelgenFault):
@@ -180,16 +165,9 @@ def test_what_renders_to_the_same_code_is_not_graded_again(monkeypatch: pytest.M
         return f"# schedule: batch={schedule.batch} slice={schedule.slice}\n{schedule.batch}\n"
 
     monkeypatch.setattr(Target, "text", text)
-    run = searched(Grades(lambda _: 1.0))
-    assert sorted(trial.schedule["batch"] for trial in run.trials) == [
-        64,
-        128,
-        256,
-        512,
-        1024,
-        2048,
-    ]
-    assert {trial.schedule["slice"] for trial in run.trials} == {16384}
+    labels = [one.labels for one in searched(Grades(lambda _: 1.0)).verdicts]
+    assert sorted(one["batch"] for one in labels) == [64, 128, 256, 512, 1024, 2048]
+    assert {one["slice"] for one in labels} == {16384}
 
 
 @pytest.mark.long
@@ -202,17 +180,8 @@ def test_whatever_the_times_are_it_ends_with_the_fastest_that_was_seen(random: o
         return times.setdefault(tuple(numbers.values()), random.uniform(1, 2))  # type: ignore[attr-defined]
 
     run = searched(Grades(rule), GPU)
-    assert min(times.values()) == times[tuple((run.best or run.present).values())]
-
-
-def test_a_verdict_s_time_and_quartiles_are_taken_from_the_candidate() -> None:
-    verdict = passed()
-    assert verdict.timing is not None
-    subject = Subject(what="it", median_ms=5.3, quartiles_ms=(5.2, 5.4))
-    timing = msgspec.structs.replace(verdict.timing, subjects={CANDIDATE: subject})
-    result = result_of(msgspec.structs.replace(verdict, timing=timing))
-    assert (result.time_ms, result.quartiles_ms) == (5.304, (5.2, 5.4))
-    assert result.device == "NVIDIA H200"
+    best = best_of(run) or run.verdicts[0].labels
+    assert min(times.values()) == times[tuple(best.values())]
 
 
 def test_a_trial_says_how_to_render_it() -> None:

@@ -17,7 +17,7 @@ from keyword import iskeyword
 from pathlib import Path
 
 import click
-from click.shell_completion import CompletionItem, get_completion_class
+from click.shell_completion import CompletionItem
 
 from kernelgen import __version__
 from kernelgen.destination import settle_streams
@@ -35,7 +35,7 @@ _COMMANDS = {
     "serve": "Grade what clients send over HTTP.",
     "report": "Show recorded runs: a page, JUnit XML, a table.",
     "compare": "Say what changed between two reports.",
-    "sweep": "Time a problem's solution at many sizes.",
+    "sweep": "Grade a problem's solution at many settings.",
     "list": "List the problems.",
     "import": "Write a KernelBench file as a YAML problem.",
     "show": "Show one problem: its constants, cases and model.",
@@ -46,7 +46,6 @@ _COMMANDS = {
     "selftest": "Grade candidates whose verdicts are known.",
     "calibrate": "Measure what this device can do.",
     "doctor": "Say what this machine can do, and what it lacks.",
-    "completion": "Print the shell's completion script.",
 }
 
 
@@ -68,8 +67,6 @@ class _Program(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
         if cmd_name not in _COMMANDS:
             return None
-        if cmd_name == "completion":
-            return completion
         # A module cannot be called `import`.
         module = import_module(f"kernelgen.cli.{cmd_name}{'_' * iskeyword(cmd_name)}")
         command: click.Command = module.command
@@ -173,23 +170,6 @@ def program() -> None:
     Exit codes: 0 all is well, 1 a solution failed or differs, 2 a mistake in
     the usage or in a file, 3 a fault of kernelgen or of this machine, 130 interrupted.
     """
-
-
-@click.command("completion")
-@click.argument("shell", type=click.Choice(("bash", "zsh", "fish")))
-@click.pass_context
-def completion(ctx: click.Context, shell: str) -> None:
-    """Print the completion script of a shell.
-
-    For bash: eval "$(kernelgen completion bash)", in ~/.bashrc. For zsh the
-    same with zsh, in ~/.zshrc. For fish: kernelgen completion fish | source.
-    """
-    maker = get_completion_class(shell)
-    if maker is None:
-        raise UserError(f"the installed click cannot complete for {shell}; upgrade click")
-    script = maker(ctx.find_root().command, {}, "kernelgen", "_KERNELGEN_COMPLETE")
-    # Not `source()`: that first runs bash to learn its version, and the script works without.
-    click.echo(script.source_template % script.source_vars())
 
 
 def main() -> None:

@@ -37,8 +37,8 @@ def command(  # noqa: PLR0913 - one parameter an option
 ) -> int:
     """Compare two reports that `kernelgen grade --json` wrote.
 
-    A solution got slower or faster only where its time says so and its speedup over a baseline that
-    both runs timed says so too: a machine that is slower today is not taken for a slower solution.
+    Of a solution that passed in both, the interval of its old time over its new one decides. A
+    machine that is slower today slows baselines too: see the speedups, which stand side by side.
 
     Exit code: 0 nothing got worse, 1 a solution broke or is slower by more than the bound, 2 a
     mistake in the command or runs that cannot be compared, 3 a solution that passed could not be

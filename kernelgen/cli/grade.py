@@ -9,11 +9,12 @@ import click
 
 from kernelgen.build.toolchain import builds_folder
 from kernelgen.cli import kernelbench, options
-from kernelgen.cli.report import DOCUMENT_OPTIONS, Documents, steps
+from kernelgen.cli.report import DOCUMENT_OPTIONS, Documents, steps, until_stopped
 from kernelgen.destination import STDOUT
-from kernelgen.errors import ExitCode, UserError
-from kernelgen.grading.options import QUICK_SAMPLES, GradeOptions
+from kernelgen.errors import UserError
+from kernelgen.grading.options import QUICK_SAMPLES, GradeOptions, Observer
 from kernelgen.grading.queue.journal import Journal
+from kernelgen.grading.verdict import Run
 from kernelgen.problem.record import Problem
 
 _DEFAULTS = GradeOptions()
@@ -121,12 +122,7 @@ _DEFAULTS = GradeOptions()
 @options.json()
 @options.with_options(*DOCUMENT_OPTIONS)
 @options.QUIET
-@click.option(
-    "-v",
-    "--verbose",
-    is_flag=True,
-    help="The details of passes too; every phase on stderr, a line each.",
-)
+@options.verbose("The details of passes too; every phase on stderr, a line each.")
 def command(  # noqa: PLR0913 - one parameter an option
     paths: tuple[Path, ...],
     *,
@@ -150,7 +146,7 @@ def command(  # noqa: PLR0913 - one parameter an option
     Exit code: 0 all passed, 1 a solution failed, 2 a mistake in the command or in a problem file,
     3 the grader's fault or nothing could be graded, 130 interrupted.
     """
-    from kernelgen.grading.supervisor.grade import Interrupted, grade, usual_jobs
+    from kernelgen.grading.supervisor.grade import grade, usual_jobs
     from kernelgen.report.console import console_for
     from kernelgen.report.outcome import exit_code
     from kernelgen.report.planned import with_plans
@@ -164,18 +160,15 @@ def command(  # noqa: PLR0913 - one parameter an option
     documents = Documents(json=json, html=html, junit=junit)
     own = None if runs is None else runs.problems
     paths = paths if own is None else tuple(own)
-    interrupted = False
-    with (
-        _journal(resume) as journal,
-        progress(console_for(stderr=True), verbosity) as observer,
-    ):
+    with _journal(resume) as journal:
         crew = None
         if cluster is not None:
             from kernelgen.service.cluster import Cluster
 
             crew = Cluster(cluster, asked, jobs=jobs, journal=journal)
-        try:
-            run = grade(
+
+        def grading(observer: Observer) -> Run:
+            return grade(
                 paths,
                 options=asked,
                 observer=observer,
@@ -185,13 +178,8 @@ def command(  # noqa: PLR0913 - one parameter an option
                 journal=journal,
                 crew=crew,
             )
-        except Interrupted as stop:
-            # What is known by now is reported like any other result.
-            run, interrupted = stop.run, True
-    if interrupted:
-        click.echo(f"interrupted; {len(run.verdicts)} graded before it", err=True)
-        if not run.verdicts:
-            return ExitCode.INTERRUPTED
+
+        run, stopped = until_stopped(grading, progress(console_for(stderr=True), verbosity))
     if not run.verdicts:
         places = ", ".join(map(str, paths))
         raise UserError(f"{places}: nothing to grade; a solution is a *.py file")
@@ -203,12 +191,12 @@ def command(  # noqa: PLR0913 - one parameter an option
             if runs is not None:
                 runs.write(run)
         finally:
-            if not interrupted and (json or html):
+            if not stopped and (json or html):
                 known = {path: one for path, one in (own or {}).items() if isinstance(one, Problem)}
                 with steps("plans", len(run.verdicts)) as each:
                     run = with_plans(run, asked, known, each)
             documents.write([Recorded(name="", run=run)])
-    return ExitCode.INTERRUPTED if interrupted else exit_code(run)
+    return stopped or exit_code(run)
 
 
 @contextlib.contextmanager

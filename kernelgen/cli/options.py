@@ -9,10 +9,9 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
-from kernelgen.destination import STDOUT, check_destination
-from kernelgen.errors import UserError
+from kernelgen.destination import check_destination
 from kernelgen.grading.options import BASELINES, GradeOptions
-from kernelgen.problem.record import LARGEST_TOLERANCE
+from kernelgen.problem.record import LARGEST_TOLERANCE, Backend
 
 Option = Callable[[Any], Any]
 """A decorator that gives a command one more option."""
@@ -173,7 +172,22 @@ ALLOW_IMPORT = click.option(
     help="A module beyond those that the problem allows; repeatable.",
 )
 QUIET = click.option("-q", "--quiet", is_flag=True, help="No progress on stderr.")
-VERBOSE = click.option("-v", "--verbose", is_flag=True, help="Every phase on stderr, a line each.")
+
+
+def verbose(text: str = "Every phase on stderr, a line each.") -> Option:
+    """Return the flag for more on a console."""
+    return click.option("-v", "--verbose", is_flag=True, help=text)
+
+
+def backend(text: str, default: Backend | None = None) -> Option:
+    """Return the option that says what solutions are written in."""
+    return click.option(
+        "--backend",
+        type=click.Choice(("cuda", "cpp")),
+        default=default,
+        show_default=default is not None,
+        help=text,
+    )
 
 
 def seconds(name: str, field: str, default: float, text: str) -> Option:
@@ -235,16 +249,6 @@ def json(what: str = "all that was found") -> Option:
     return destination(
         "--json", f"Write {what} here; - is stdout, and then the table goes to stderr."
     )
-
-
-def refuse_one_place(places: dict[str, Path | None]) -> None:
-    """Refuse two documents that would go to one place; each is told by its option."""
-    names: dict[Path, str] = {}
-    for option, place in places.items():
-        if place is not None:
-            other = names.setdefault(place if place == STDOUT else place.resolve(), option)
-            if other != option:
-                raise UserError(f"{other} and {option} both name {place}; name two files")
 
 
 def with_options(*options: Option) -> Option:

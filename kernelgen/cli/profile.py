@@ -36,7 +36,7 @@ _DEFAULTS = ProfileOptions()
     "off runs the solution with all your rights, where counters are for administrators only."
 )
 @options.QUIET
-@options.VERBOSE
+@options.verbose()
 def command(path: Path, problem: str | None, *, quiet: bool, verbose: bool, **given: Any) -> int:
     """Run one call of a solution under ncu, and print its details of every kernel.
 

@@ -6,8 +6,7 @@ from typing import Any
 
 import click
 
-from kernelgen.cli import kernelbench
-from kernelgen.cli.options import PATH, ProblemName, with_options
+from kernelgen.cli import kernelbench, options
 from kernelgen.destination import STDOUT
 from kernelgen.errors import ExitCode, KernelgenFault, UserError
 from kernelgen.kernelbench.generated import file_name
@@ -35,21 +34,17 @@ def _settings(
 
 
 @click.command("render")
-@click.argument("names", metavar="[NAME]...", nargs=-1, type=ProblemName())
+@click.argument("names", metavar="[NAME]...", nargs=-1, type=options.ProblemName())
 @click.option("--all", "everything", is_flag=True, help="Every problem that has a name.")
 @click.option(
     "-o",
     "--output",
-    type=PATH,
+    type=options.PATH,
     metavar="FILE|-",
     help="Write here, - for stdout [default: solutions/NAME.py, solutions/cpu/NAME.py for cpp]; "
     "with --kernelbench the folder of a run.",
 )
-@click.option(
-    "--backend",
-    type=click.Choice(["cuda", "cpp"]),
-    help="CUDA kernels or C++ for the CPU [default: cuda; --all --check: both].",
-)
+@options.backend("CUDA kernels or C++ for the CPU [default: cuda; --all --check: both].")
 @click.option(
     "--arch",
     type=click.Choice(ARCHITECTURES),
@@ -64,7 +59,7 @@ def _settings(
     help="Override a schedule number or constant; may be repeated.",
 )
 @click.option("--reference", is_flag=True, help="The problem as a KernelBench-style file instead.")
-@with_options(*kernelbench.PROBLEM_OPTIONS)
+@options.with_options(*kernelbench.PROBLEM_OPTIONS)
 @click.option("--check", is_flag=True, help="Write nothing; exit 1 with a diff if a file differs.")
 def command(  # noqa: PLR0913 - one parameter an option
     names: tuple[str, ...],

@@ -2,17 +2,21 @@
 
 import pkgutil
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
+from typing import TypeVar
 
 import click
 import msgspec
 
 from kernelgen.cli import options
-from kernelgen.destination import write_whole
+from kernelgen.destination import STDOUT, write_whole
 from kernelgen.errors import ExitCode, UserError
+from kernelgen.grading.verdict import Run
 from kernelgen.report.json_report import schema_text, write
 from kernelgen.report.reading import Recorded, as_one, read_run
+
+Told = TypeVar("Told")
 
 DOCUMENT_OPTIONS = (
     options.destination("--html", "Write a page for people here: one file that needs no network."),
@@ -28,7 +32,12 @@ class Documents(msgspec.Struct, frozen=True, kw_only=True):
     junit: Path | None = None
 
     def __post_init__(self) -> None:
-        options.refuse_one_place({"--json": self.json, "--html": self.html, "--junit": self.junit})
+        names: dict[Path, str] = {}
+        for name, place in msgspec.structs.asdict(self).items():
+            if place is not None:
+                other = names.setdefault(place if place == STDOUT else place.resolve(), name)
+                if other != name:
+                    raise UserError(f"--{other} and --{name} both name {place}; name two files")
 
     def write(self, recorded: Sequence[Recorded]) -> None:
         """Write each that is wanted, all of it or nothing; each is tried whatever others come to.
@@ -58,6 +67,31 @@ def _write_page(recorded: Sequence[Recorded], destination: Path) -> None:
         write_whole(page(recorded, each).encode(), destination)
 
 
+def until_stopped(
+    grading: Callable[[Told], Run], progress: AbstractContextManager[Told]
+) -> tuple[Run, int]:
+    """Grade while an observer tells how far it is.
+
+    Returns:
+        What was found, and 0; or, where ^C or SIGTERM ended it, what was found by then, and the
+        program's exit code.
+
+    Raises:
+        Exit: it was ended before anything was found.
+    """
+    from kernelgen.grading.supervisor.grade import Interrupted
+
+    try:
+        with progress as observer:
+            return grading(observer), 0
+    except Interrupted as stop:
+        graded = len(stop.run.verdicts)
+        click.echo(f"interrupted; {graded} graded before it", err=True)
+        if not graded:
+            raise click.exceptions.Exit(stop.code) from None
+        return stop.run, stop.code
+
+
 @contextmanager
 def steps(name: str, total: int) -> Iterator[Callable[[], None]]:
     """Tell a terminal how far work of so many steps is; yield what each step calls."""
@@ -79,10 +113,10 @@ def steps(name: str, total: int) -> Iterator[Callable[[], None]]:
 
 WRITTEN = {
     "grade": "kernelgen.grading.verdict:Run",
-    "selftest": "kernelgen.selftest.record:SelftestRun",
+    "selftest": "kernelgen.grading.verdict:Run",
     "compare": "kernelgen.comparison.record:Comparison",
-    "sweep": "kernelgen.sweep.record:Sweep",
-    "tune": "kernelgen.tuning.record:TuneRun",
+    "sweep": "kernelgen.grading.verdict:Run",
+    "tune": "kernelgen.grading.verdict:Run",
     "lint": "kernelgen.lint.record:Lint",
     "calibrate": "kernelgen.hardware.calibration:Calibration",
     "build": "kernelgen.cli.build:BuildReport",
@@ -109,7 +143,7 @@ def _print_schema(context: click.Context, _: click.Parameter, written_by: str | 
 )
 @click.argument("paths", nargs=-1, required=True, type=options.PATH, metavar="RUN.json...")
 @options.with_options(*DOCUMENT_OPTIONS)
-@click.option("-v", "--verbose", is_flag=True, help="With the table, the details of passes too.")
+@options.verbose("With the table, the details of passes too.")
 def command(
     paths: tuple[Path, ...], *, html: Path | None, junit: Path | None, verbose: bool
 ) -> int:

@@ -7,6 +7,7 @@ from typing import Literal
 import click
 
 from kernelgen.cli import options
+from kernelgen.cli.report import until_stopped
 from kernelgen.errors import ExitCode
 from kernelgen.installation import selftest_folder
 
@@ -23,24 +24,11 @@ _SEEDS = 1_000_000
     metavar="GLOB",
     help="Only files with such a name, as hostile_* or cuda/*; repeatable.",
 )
-@click.option(
-    "--kind",
-    multiple=True,
-    type=click.Choice(("honest", "broken", "wrong", "hostile")),
-    help="Only this kind; repeatable.",
-)
 @click.option("--quick", is_flag=True, help="Leave out the files that say they are slow.")
 @click.option(
     "--seed", type=click.IntRange(min=0), metavar="N", help="Of the order; else it is a new one."
 )
 @options.jobs("How many to grade at once; else what this machine has cores and memory for.")
-@click.option(
-    "--rounds",
-    type=click.IntRange(min=1),
-    default=1,
-    show_default=True,
-    help="How often to grade each, every time in another order.",
-)
 @click.option(
     "--corpus",
     type=options.PATH,
@@ -50,16 +38,14 @@ _SEEDS = 1_000_000
 @click.option("--classes", is_flag=True, help="Only list the classes of attack, with their files.")
 @options.json()
 @options.QUIET
-@click.option("-v", "--verbose", is_flag=True, help="A line for every result.")
+@options.verbose("A line for every result.")
 def command(  # noqa: PLR0913 - one parameter an option
     *,
     device: Literal["auto", "cuda", "cpu"],
     only: tuple[str, ...],
-    kind: tuple[str, ...],
     quick: bool,
     seed: int | None,
     jobs: int | None,
-    rounds: int,
     corpus: Path | None,
     classes: bool,
     json: Path | None,
@@ -77,8 +63,8 @@ def command(  # noqa: PLR0913 - one parameter an option
     """
     from kernelgen.report.console import console_for, show_and_write
     from kernelgen.report.progress import Verbosity
-    from kernelgen.selftest.corpus import Kind, read_corpus
-    from kernelgen.selftest.report import progress, show, show_classes
+    from kernelgen.selftest.corpus import read_corpus
+    from kernelgen.selftest.report import exit_code, progress, show, show_classes
     from kernelgen.selftest.running import selftest
     from kernelgen.selftest.selection import select
 
@@ -87,18 +73,16 @@ def command(  # noqa: PLR0913 - one parameter an option
     if classes:
         show_classes(candidates, console_for(stderr=False))
         return ExitCode.OK
-    kinds = tuple(map(Kind, kind))
-    selection = select(candidates, device=device, names=only, kinds=kinds, quick=quick)
+    selection = select(candidates, device=device, names=only, quick=quick)
     seed = secrets.randbelow(_SEEDS) if seed is None else seed
     jobs = jobs or selection.jobs
-    count = len(selection.run) * rounds
     if not quiet:
-        click.echo(f"{count} candidates, {jobs} at once, --seed {seed}", err=True)
-    with progress(console_for(stderr=True), verbosity) as reporter:
-        run, exit_code = selftest(selection, reporter, seed=seed, jobs=jobs, rounds=rounds)
-    if run.interrupted:
-        # What is known by now is reported like any other result.
-        done = sum(result.verdict is not None for result in run.results)
-        click.echo(f"interrupted; {done} of {count} graded before it", err=True)
-    show_and_write(run, lambda console: show(run, console, verbose=verbose), json)
-    return exit_code
+        click.echo(f"{len(selection.run)} candidates, {jobs} at once, --seed {seed}", err=True)
+    run, stopped = until_stopped(
+        lambda reporter: selftest(selection, reporter, seed=seed, jobs=jobs),
+        progress(console_for(stderr=True), verbosity),
+    )
+    show_and_write(
+        run, lambda console: show(run, selection.left_out, console, verbose=verbose), json
+    )
+    return stopped or exit_code(run)

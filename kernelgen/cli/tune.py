@@ -9,13 +9,16 @@ import msgspec
 from kernelgen.cli import options
 from kernelgen.destination import check_destination
 from kernelgen.errors import ExitCode, KernelgenFault, UserError
+from kernelgen.grading.queue.identity import versions
+from kernelgen.grading.verdict import SCHEMA_VERSION, UNKNOWN_TIME, Run, Verdict
 from kernelgen.problem.library import load_problem
 from kernelgen.problem.record import Backend
 from kernelgen.problem.schedules import architecture_of, tuned_file, write_tuned
 from kernelgen.rendering.schedule_table import DEFAULT_ARCHITECTURES, check_schedules
-from kernelgen.tuning.record import Outcome, Result, TuneRun
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from kernelgen.tuning.search import Target
 
 _BUDGET_S = 600.0
@@ -23,13 +26,7 @@ _BUDGET_S = 600.0
 
 @click.command("tune")
 @click.argument("name", type=options.ProblemName(), metavar="NAME|FILE")
-@click.option(
-    "--backend",
-    type=click.Choice(["cuda", "cpp"]),
-    default="cuda",
-    show_default=True,
-    help="Tune for the first GPU of this machine, or for its CPU.",
-)
+@options.backend("Tune for the first GPU of this machine, or for its CPU.", "cuda")
 @options.seconds(
     "--budget",
     "budget_s",
@@ -39,7 +36,7 @@ _BUDGET_S = 600.0
 @click.option("--dry-run", is_flag=True, help="Record nothing, print what would be recorded.")
 @options.json("all that was measured")
 @options.QUIET
-@options.VERBOSE
+@options.verbose()
 def command(  # noqa: PLR0913 - one parameter an option
     name: str,
     *,
@@ -60,8 +57,10 @@ def command(  # noqa: PLR0913 - one parameter an option
     """
     from kernelgen.report.console import console_for, show_and_write
     from kernelgen.report.outcome import CODE_BY_OWNER, failure_lines
-    from kernelgen.report.progress import Verbosity
-    from kernelgen.tuning.report import progress, show
+    from kernelgen.report.progress import Said, Verbosity, progress_of, verdict_said
+    from kernelgen.report.run_table import show
+    from kernelgen.report.table import Line, print_line
+    from kernelgen.tuning.report import closing
     from kernelgen.tuning.search import Target, grader, tune
 
     verbosity = Verbosity.of(quiet=quiet, verbose=verbose)
@@ -73,20 +72,40 @@ def command(  # noqa: PLR0913 - one parameter an option
     target = Target(problem=problem, backend=backend, arch=arch)
     _ = target.schedule  # a problem without one is refused before a process is started
     console = console_for(stderr=True)
-    with grader(target) as grade, progress(grade, console, verbosity, budget_s) as measure:
-        run = tune(target, measure, budget_s)
-    if isinstance(run, Result):
-        first, *others = failure_lines(run.status, run.reason)
-        for line in (f"the present schedule fails: {first}", *others):
-            click.echo(line, err=True)
-        return CODE_BY_OWNER[run.owner]
+
+    def said(verdict: Verdict) -> Said:
+        return msgspec.structs.replace(verdict_said(verdict), expected=False)
+
+    with (
+        progress_of(console, verbosity, said, brief=True, budget_s=budget_s) as reporter,
+        grader(target, reporter) as grade,
+    ):
+        found = tune(target, grade, budget_s)
+    first = found.verdicts[0]
+    if first.timing is None:
+        unknown = (text for text in first.warnings if text.startswith(UNKNOWN_TIME))
+        lines = failure_lines(first.status, first.reason or next(unknown, ""))
+        click.echo("\n".join([f"the present schedule fails: {lines[0]}", *lines[1:]]), err=True)
+        return CODE_BY_OWNER[first.owner]
+    run = Run(schema=SCHEMA_VERSION, environment=versions(), verdicts=found.verdicts)
+    outcome = "would be recorded (--dry-run)" if dry_run else "faster, and not recorded"
+
+    def shown(console: "Console") -> None:
+        show(run, console)
+        for text in closing(found, target, budget_s, outcome):
+            print_line(Line(text=text, style="bold"), console)
+
     try:
-        if run.entry is not None:
-            run = _recorded(target, run, run.entry, dry_run=dry_run)
+        if found.entry is not None and not dry_run:
+            if load_problem(problem.path) != problem:
+                message = "or its tuned schedules changed during the search; nothing is recorded"
+                raise UserError(f"{problem.path}: {message}, run it again")
+            write_tuned(problem, arch, found.entry)
+            outcome = "recorded"
     finally:
         # What was measured is shown even if it cannot be recorded.
-        show_and_write(run, lambda console: show(run, console), json)
-    if run.outcome is Outcome.RECORDED:
+        show_and_write(run, shown, json)
+    if outcome == "recorded":
         _tell_what_is_stale(name, target)
     return ExitCode.OK
 
@@ -100,17 +119,6 @@ def _architecture() -> str:
         mend = "--backend cpp tunes for the CPU"
         raise KernelgenFault(f"there is no GPU to tune for: {survey.reason}; {mend}")
     return architecture_of(survey.devices[0].compute_capability)
-
-
-def _recorded(target: "Target", run: TuneRun, entry: dict[str, int], *, dry_run: bool) -> TuneRun:
-    if dry_run:
-        return msgspec.structs.replace(run, outcome=Outcome.DRY_RUN)
-    path = target.problem.path
-    if load_problem(path) != target.problem:
-        message = "or its tuned schedules changed during the search; nothing is recorded"
-        raise UserError(f"{path}: {message}, run it again")
-    write_tuned(target.problem, target.arch, entry)
-    return msgspec.structs.replace(run, outcome=Outcome.RECORDED)
 
 
 def _tell_what_is_stale(name: str, target: "Target") -> None:

@@ -1,25 +1,26 @@
 """Two runs in, a comparison out: which verdict belongs to which, and what became of each pair."""
 
+import math
 import posixpath
-from collections.abc import Callable, Hashable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 
-import msgspec
-
-from kernelgen.comparison.differences import differences, other_problem
 from kernelgen.comparison.record import SCHEMA_VERSION, Compared, Comparison, Outcome
-from kernelgen.comparison.speed import beyond, speed_since
 from kernelgen.errors import UserError
-from kernelgen.grading.verdict import Owner, Verdict
+from kernelgen.grading.timing.statistics import resolution_ms, unpaired_speedup
+from kernelgen.grading.timing.times import CANDIDATE, Speedup, Timing
+from kernelgen.grading.verdict import Owner, Run, Verdict
 from kernelgen.report.reading import Recorded
 
-Pair = tuple[Verdict | None, Verdict | None]
+_FEWEST_SAMPLES = 2
+# What the time of the same kernel depends on.
+_MACHINE = (
+    "gpu", "compute_capability", "multiprocessors", "memory_bytes", "l2_bytes", "driver", "torch",
+    "cuda",
+)  # fmt: skip
+_CPU = ("cpu", "cpu_threads")
 
-_GRAVEST_FIRST = list(Outcome)
-_SAME_FILE = "the file is the same, byte for byte: what changed is around it"
-_NO_BASELINE = (
-    "no baseline was timed in both runs for {count}: a slower machine cannot be told from a slower "
-    "solution there"
-)
+Pair = tuple[Verdict | None, Verdict | None]
 
 
 def compare(
@@ -36,130 +37,170 @@ def compare(
     Raises:
         UserError: the machines differ, and that was not allowed; no solution is in both runs.
     """
-    found = differences(old.run, new.run)
-    decisive = [one.words for one in found if one.decisive]
-    if decisive and not across_devices:
+    different = _differences(old.run, new.run)
+    if different and not across_devices:
         raise UserError(
-            f"{old.name} and {new.name} are not of one machine: {'; '.join(decisive)}. Times say "
+            f"{old.name} and {new.name} are not of one machine: {'; '.join(different)}. Times say "
             "little across machines; grade both on one, or give --across-devices"
         )
     matched = pairs(old.run.verdicts, new.run.verdicts)
     if not any(before is not None and after is not None for before, after in matched):
         raise UserError(
-            f"{old.name} and {new.name}: no solution is in both; they are matched by problem and "
-            "path, else by problem and file name"
+            f"{old.name} and {new.name}: no solution is in both; they are matched by path, else by "
+            "problem and file name"
         )
+    gravest_first = list(Outcome)
     solutions = [_compared(pair, bound_percent) for pair in matched]
-    timed = [one for one in solutions if one.speed is not None]
-    alone = sum(not one.baseline for one in timed)
-    warning = _NO_BASELINE.format(count=f"{alone} of {len(timed)} solutions")
-    solutions.sort(key=lambda one: (_GRAVEST_FIRST.index(one.outcome), one.problem, one.solution))
+    solutions.sort(key=lambda one: (gravest_first.index(one.outcome), one.problem, one.solution))
     return Comparison(
         schema=SCHEMA_VERSION,
         old=old.name,
         new=new.name,
         bound_percent=bound_percent,
-        differences=found,
-        warnings=(warning,) if alone else (),
+        differences=different,
         solutions=tuple(solutions),
     )
+
+
+def pairs(old: Sequence[Verdict], new: Sequence[Verdict]) -> list[Pair]:
+    """Return the verdicts on the same solution, old and new; None where a run has none.
+
+    They are matched by path; what is left by problem and file name, where each run has one such.
+    """
+    before = {posixpath.normpath(one.solution): one for one in old}
+    after = {posixpath.normpath(one.solution): one for one in new}
+    gone = _by_name(before[path] for path in before.keys() - after.keys())
+    added = _by_name(after[path] for path in after.keys() - before.keys())
+    moved = {added[name].solution: gone[name] for name in added.keys() & gone.keys()}
+    found: list[Pair] = [
+        (before.get(p) or moved.get(one.solution), one) for p, one in after.items()
+    ]
+    known = {id(one) for one, _ in found}
+    return [*found, *((one, None) for one in before.values() if id(one) not in known)]
+
+
+def _by_name(verdicts: Iterable[Verdict]) -> dict[tuple[str, str], Verdict]:
+    """Return verdicts by problem and file name, without those that share them."""
+    named = [((one.problem, posixpath.basename(one.solution)), one) for one in verdicts]
+    counts = Counter(name for name, _ in named)
+    return {name: one for name, one in named if counts[name] == 1}
 
 
 def _compared(pair: Pair, bound_percent: float) -> Compared:
     old, new = pair
     shown = new or old
     assert shown is not None
-    base = Compared(
+    outcome, speed, remark = Outcome.NEW if old is None else Outcome.GONE, None, ""
+    if old is not None and new is not None:
+        outcome, speed, remark = _became(old, new, bound_percent)
+    times = [None if one is None else one.timing for one in pair]
+    speedups = [{} if timing is None else timing.speedup for timing in times]
+    return Compared(
         problem=shown.problem or (old.problem if old is not None else ""),
         solution=shown.solution,
-        outcome=Outcome.NEW if old is None else Outcome.GONE,
-        old_solution=old.solution if old and old.solution != shown.solution else "",
+        outcome=outcome,
         old_status=None if old is None else old.status,
         new_status=None if new is None else new.status,
-        old_ms=_median_ms(old),
-        new_ms=_median_ms(new),
-    )
-    if old is None or new is None:
-        return base
-    if old.passed and new.passed:
-        return _both_passed(base, old, new, bound_percent)
-    told: tuple[str, ...] = ()
-    if new.owner is not Owner.CANDIDATE:
-        outcome = Outcome.NOT_JUDGED
-        told = (f"{new.status.value} is the {new.owner.value}'s doing, not the candidate's",)
-    elif old.owner is not Owner.CANDIDATE:
-        outcome = Outcome.NOT_COMPARED
-        told = ("it was not judged before",)
-    elif old.passed:
-        outcome = Outcome.BROKE
-        told = tuple(new.reason.splitlines()[:1])
-    else:
-        outcome = Outcome.MENDED if new.passed else Outcome.FAILS
-    return msgspec.structs.replace(base, outcome=outcome, remarks=told)
-
-
-def _both_passed(base: Compared, old: Verdict, new: Verdict, bound_percent: float) -> Compared:
-    found = other_problem(old, new) or speed_since(old.timing, new.timing)
-    if isinstance(found, str):
-        return msgspec.structs.replace(base, outcome=Outcome.NOT_COMPARED, remarks=(found,))
-    speed, baseline = found
-    outcome = Outcome.REGRESSED if beyond(speed, bound_percent) else Outcome(speed.says)
-    unchanged = outcome is not Outcome.SAME and old.solution_sha256 == new.solution_sha256
-    return msgspec.structs.replace(
-        base,
-        outcome=outcome,
+        old_ms=None if times[0] is None else times[0].candidate_ms,
+        new_ms=None if times[1] is None else times[1].candidate_ms,
         speed=speed,
-        baseline=baseline,
-        remarks=(_SAME_FILE,) if unchanged else (),
+        speedups={
+            name: (was.median, speedups[1][name].median)
+            for name, was in speedups[0].items()
+            if name in speedups[1]
+        },
+        remark=remark,
     )
 
 
-def _median_ms(verdict: Verdict | None) -> float | None:
-    return None if verdict is None or verdict.timing is None else verdict.timing.candidate_ms
+def _became(
+    old: Verdict, new: Verdict, bound_percent: float
+) -> tuple[Outcome, Speedup | None, str]:
+    """Return what became of a solution, its speed where that was compared, and why."""
+    if old.problem and new.problem and old.problem != new.problem:
+        was = f"the problem is not the same: {new.problem}, was {old.problem}"
+        return Outcome.NOT_COMPARED, None, was
+    if new.owner is not Owner.CANDIDATE and new.expected is None:
+        whose = f"{new.status.value} is the {new.owner.value}'s doing, not the candidate's"
+        return Outcome.NOT_JUDGED, None, whose
+    if old.owner is not Owner.CANDIDATE and old.expected is None:
+        return Outcome.NOT_COMPARED, None, "it was not judged before"
+    was_good, is_good = _good(old), _good(new)
+    if was_good and is_good:
+        return _both_good(old, new, bound_percent)
+    if was_good:
+        return Outcome.BROKE, None, next(iter((*new.misses, *new.reason.splitlines())), "")
+    return Outcome.MENDED if is_good else Outcome.FAILS, None, ""
 
 
-def pairs(old: Sequence[Verdict], new: Sequence[Verdict]) -> list[Pair]:
-    """Return the verdicts on the same solution, old and new; None where a run has none.
-
-    They are matched by problem and path; what is left by problem and file name, where each run has
-    one such file; and what is left then by path alone, where one of the two has no problem, because
-    none could be found. The same file graded twice in a run is matched in order.
-    """
-    found: list[Pair] = []
-    left = _match(found, old, new, key=lambda one: (one.problem, _path(one)), once=False)
-    left = _match(
-        found, *left, key=lambda one: (one.problem, posixpath.basename(_path(one))), once=True
-    )
-    lost = {_path(verdict) for side in left for verdict in side if not verdict.problem}
-    # What is not lost has a key of its own, and so no partner.
-    left = _match(
-        found, *left, key=lambda one: _path(one) if _path(one) in lost else id(one), once=True
-    )
-    return [*found, *((one, None) for one in left[0]), *((None, one) for one in left[1])]
+def _good(verdict: Verdict) -> bool:
+    """Whether it is a pass; of a selftest, whether it is what was expected."""
+    return verdict.passed if verdict.expected is None else not verdict.misses
 
 
-def _match(
-    found: list[Pair],
-    old: Sequence[Verdict],
-    new: Sequence[Verdict],
-    *,
-    key: Callable[[Verdict], Hashable],
-    once: bool,
-) -> tuple[list[Verdict], list[Verdict]]:
-    """Add the pairs with equal keys and return what is left; with `once`, only unambiguous ones."""
-    alike: dict[Hashable, tuple[list[Verdict], list[Verdict]]] = {}
-    for side, verdicts in enumerate((old, new)):
-        for verdict in verdicts:
-            alike.setdefault(key(verdict), ([], []))[side].append(verdict)
-    left: tuple[list[Verdict], list[Verdict]] = ([], [])
-    for before, after in alike.values():
-        clear = not once or len(before) == len(after) == 1
-        together = min(len(before), len(after)) if clear else 0
-        found += zip(before[:together], after[:together], strict=True)
-        left[0].extend(before[together:])
-        left[1].extend(after[together:])
-    return left
+def _both_good(
+    old: Verdict, new: Verdict, bound_percent: float
+) -> tuple[Outcome, Speedup | None, str]:
+    if new.expected is not None and None in (old.timing, new.timing):
+        return Outcome.SAME, None, ""
+    if other := _other_rule_or_size(old, new):
+        return Outcome.NOT_COMPARED, None, other
+    speed = speed_since(old.timing, new.timing)
+    if speed is None:
+        return Outcome.NOT_COMPARED, None, "it has no time, or no samples of it, in one of the runs"
+    if speed.ci95[1] < 1.0 / (1.0 + bound_percent / 100.0):
+        return Outcome.REGRESSED, speed, ""
+    return Outcome(speed.says), speed, ""
 
 
-def _path(verdict: Verdict) -> str:
-    return posixpath.normpath(verdict.solution)
+def speed_since(old: Timing | None, new: Timing | None) -> Speedup | None:
+    """Return the old time over the new one, or None where a run has no samples of it."""
+    samples = [() if one is None else one.samples.get(CANDIDATE, ()) for one in (old, new)]
+    if any(len(one) < _FEWEST_SAMPLES for one in samples):
+        return None
+    if not all(math.isfinite(value) and value > 0 for one in samples for value in one):
+        return None
+    return unpaired_speedup(*samples, step=max(map(resolution_ms, samples)))
+
+
+def _differences(old: Run, new: Run) -> tuple[str, ...]:
+    """Return in words in what times depend on the machines differ, as far as both runs tell."""
+    before, after = _devices(old), _devices(new)
+    words = [f"device is {after}, was {before}"] if before and after and before != after else []
+    names = _MACHINE if "gpu" in new.environment else (*_MACHINE, *_CPU)
+    for name in names:
+        was, fact = (run.environment.get(name) for run in (old, new))
+        if None not in (was, fact) and was != fact:
+            words.append(f"{name} is {fact}, was {was}")
+    return tuple(words)
+
+
+def _devices(run: Run) -> str:
+    return " and ".join(sorted({verdict.device for verdict in run.verdicts if verdict.device}))
+
+
+def _other_rule_or_size(old: Verdict, new: Verdict) -> str:
+    """Return in words that the problem was not the same, or "" where nothing says so."""
+    was, rule = (", ".join(_rules(verdict)) or "the problem's own" for verdict in (old, new))
+    if rule != was:
+        return f"the rule is not the same: {rule}, was {was}"
+    before, after = _sizes(old), _sizes(new)
+    changed = (what for what, size in before.items() if after.get(what, size) != size)
+    what = next(changed, "")
+    if not what:
+        return ""
+    return f"the problem is not the same: {what} are {after[what]}, were {before[what]}"
+
+
+def _rules(verdict: Verdict) -> list[str]:
+    # Fewer samples are no other rule.
+    found = verdict.overrides.items()
+    return sorted(f"--{name} ({what})" for name, what in found if name != "quick")
+
+
+def _sizes(verdict: Verdict) -> dict[str, int]:
+    sizes = {}
+    if verdict.timing is not None and verdict.timing.minimal_bytes is not None:
+        sizes["the bytes to be moved"] = verdict.timing.minimal_bytes
+    cases = () if verdict.correctness is None else verdict.correctness.cases
+    return sizes | {f"the output elements of case {case.name}": case.elements for case in cases}

@@ -8,11 +8,13 @@ from kernelgen.errors import ExitCode
 from kernelgen.grading.timing.times import Speedup
 from kernelgen.grading.verdict import Status
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 
 class Outcome(str, Enum):
     """What became of one solution, the gravest first.
+
+    For a selftest's candidate, a pass is a verdict as expected.
 
     Attributes:
         BROKE: it passed, and fails now by its own doing.
@@ -48,45 +50,23 @@ class Compared(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         problem: its name.
         solution: path of its file, as the new run gives it, or the old one where it is gone.
         outcome: what became of it.
-        old_solution: its path in the old run, where that is another one.
         old_status, new_status: absent where the run has it not.
         old_ms, new_ms: medians of its times; absent where it was not timed.
-        speed: how many times as fast as before it is, with the interval that decides the outcome.
-        baseline: whose speedups were compared beside the times; "" if no baseline could be used.
-        remarks: why it broke, or why nothing could be said.
+        speed: its old time over its new one, with the interval that decides the outcome.
+        speedups: name of a baseline -> its speedup in the old and in the new run.
+        remark: why it broke, or why nothing could be said.
     """
 
     problem: str
     solution: str
     outcome: Outcome
-    old_solution: str = ""
     old_status: Status | None = None
     new_status: Status | None = None
     old_ms: float | None = None
     new_ms: float | None = None
     speed: Speedup | None = None
-    baseline: str = ""
-    remarks: tuple[str, ...] = ()
-
-
-class Difference(msgspec.Struct, frozen=True, kw_only=True):
-    """A fact about the machine that is not the same in both runs.
-
-    Attributes:
-        name: such as `device` or `torch`.
-        old, new: what it was and is.
-        decisive: times of the two runs should not be compared.
-    """
-
-    name: str
-    old: str
-    new: str
-    decisive: bool
-
-    @property
-    def words(self) -> str:
-        """Such as `torch is 2.12.0, was 2.11.0`."""
-        return f"{self.name} is {self.new}, was {self.old}"
+    speedups: dict[str, tuple[float, float]] = {}
+    remark: str = ""
 
 
 class Comparison(msgspec.Struct, frozen=True, kw_only=True):
@@ -96,8 +76,7 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
         schema: version of this form.
         old, new: the files, as they were given.
         bound_percent: by how much more time a solution may take.
-        differences: of the machines; decisive ones only where they were allowed.
-        warnings: what bears on all of the comparison.
+        differences: of what times depend on, in words; only where these were allowed.
         solutions: the gravest outcome first, then by problem and path.
     """
 
@@ -105,8 +84,7 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     old: str
     new: str
     bound_percent: float
-    differences: tuple[Difference, ...]
-    warnings: tuple[str, ...]
+    differences: tuple[str, ...]
     solutions: tuple[Compared, ...]
 
     def count(self, outcome: Outcome) -> int:

@@ -1,12 +1,13 @@
 """A comparison of two runs on a console: remarks, the table, what bears on all, the counts."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from rich.console import Console
 
 from kernelgen.comparison.record import Compared, Comparison, Outcome
 from kernelgen.errors import ExitCode
 from kernelgen.report.columns import Tone, decimal, speedup_text
+from kernelgen.report.printable import printable
 from kernelgen.report.table import Column, Line, indented, print_line, print_table
 
 _FAILURES = (Outcome.BROKE, Outcome.REGRESSED, Outcome.NOT_JUDGED)
@@ -24,10 +25,15 @@ _TONES = {
 def show(comparison: Comparison, console: Console, *, quiet: bool) -> None:
     """Print a comparison; with `quiet` without what is no reason to fail."""
     rows = [one for one in comparison.solutions if not quiet or one.outcome in _FAILURES]
-    for line in _remark_lines(rows):
-        print_line(line, console)
+    for one in rows:
+        if one.remark:
+            heading = f"{one.solution}: {one.outcome.value}"
+            print_line(Line(text=heading, style=_tone(one).style), console)
+            print_line(indented(one.remark), console)
+            console.print()
     if rows:
-        print_table(_COLUMNS, rows, console)
+        baselines = dict.fromkeys(name for one in rows for name in one.speedups)
+        print_table([*_COLUMNS, *map(_speedups, baselines)], rows, console)
         console.print()
     for line in _closing_lines(comparison):
         print_line(line, console)
@@ -35,10 +41,6 @@ def show(comparison: Comparison, console: Console, *, quiet: bool) -> None:
 
 def _tone(one: Compared) -> Tone:
     return _TONES.get(one.outcome, Tone.NONE)
-
-
-def _ms(value: float | None) -> str:
-    return "" if value is None else decimal(value)
 
 
 def _status(one: Compared) -> str:
@@ -49,12 +51,6 @@ def _status(one: Compared) -> str:
     return f"{new.value}, was {old.value}"
 
 
-def _by(one: Compared) -> str:
-    if one.speed is None:
-        return ""
-    return f"time, vs {one.baseline}" if one.baseline else "time"
-
-
 _COLUMNS: tuple[Column[Compared], ...] = (
     Column(
         heading="result",
@@ -62,38 +58,34 @@ _COLUMNS: tuple[Column[Compared], ...] = (
         style=lambda one: _tone(one).style,
     ),
     Column(heading="solution", cell=lambda one: one.solution, name=True),
-    Column(heading="problem", cell=lambda one: one.problem, rank=4),
+    Column(heading="problem", cell=lambda one: one.problem, rank=5),
     Column(heading="status", cell=_status, rank=3),
-    Column(heading="old ms", cell=lambda one: _ms(one.old_ms), rank=2, number=True),
-    Column(heading="new ms", cell=lambda one: _ms(one.new_ms), rank=1, number=True),
+    Column(heading="old ms", cell=lambda one: decimal(one.old_ms), rank=2, number=True),
+    Column(heading="new ms", cell=lambda one: decimal(one.new_ms), rank=1, number=True),
     Column(
         heading="speed [95 %]",
         cell=lambda one: speedup_text(one.speed, interval=True),
         number=True,
     ),
-    Column(heading="by", cell=_by, rank=5),
 )
 
 
-def _remark_lines(rows: Sequence[Compared]) -> Iterator[Line]:
-    for one in rows:
-        if one.remarks or one.old_solution:
-            yield Line(text=f"{one.solution}: {one.outcome.value}", style=_tone(one).style)
-            if one.old_solution:
-                yield indented(f"was {one.old_solution}")
-            yield from map(indented, one.remarks)
-            yield Line(text="")
+def _speedups(baseline: str) -> Column[Compared]:
+    """Return the column of the speedups over a baseline, side by side."""
+
+    def cell(one: Compared) -> str:
+        if baseline not in one.speedups:
+            return ""
+        old, new = one.speedups[baseline]
+        return f"{new:.2f}x, was {old:.2f}x"
+
+    return Column(heading=f"vs {printable(baseline)}", cell=cell, number=True, rank=4)
 
 
 def _closing_lines(comparison: Comparison) -> Iterator[Line]:
-    for difference in comparison.differences:
-        if difference.decisive:
-            words = f"warning: other machines, whose times say little: {difference.words}"
-            yield Line(text=words, style="yellow")
-        else:
-            yield Line(text=f"note: {difference.words}", style="dim")
-    for warning in comparison.warnings:
-        yield Line(text=f"warning: {warning}", style="yellow")
+    for words in comparison.differences:
+        text = f"warning: other machines, whose times say little: {words}"
+        yield Line(text=text, style="yellow")
     counts = [
         f"{comparison.count(outcome)} {outcome.value}"
         for outcome in Outcome

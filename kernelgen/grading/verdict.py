@@ -278,6 +278,9 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         warnings: what did not decide the verdict but should be known.
         source: the solution's text, where it could be read, so that a report can show it.
         log: the end of what the candidate printed, for a person.
+        labels: name -> value, of one of several variants that were graded for comparison.
+        expected: the status that was known before, of a candidate of the selftest.
+        misses: in words, where the verdict departs from what was expected.
     """
 
     problem: str
@@ -299,6 +302,9 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     warnings: tuple[str, ...] = ()
     source: str = ""
     log: str = ""
+    labels: dict[str, Any] = {}
+    expected: Status | None = None
+    misses: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         allowed = _OWNERS.get(self.status, (Owner.CANDIDATE,))

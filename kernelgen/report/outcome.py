@@ -37,12 +37,6 @@ def code_of_failures(owners: Collection[Owner]) -> ExitCode:
     return next((code for owner, code in CODE_BY_OWNER.items() if owner in owners), ExitCode.OK)
 
 
-def stopped_code(stop: KeyboardInterrupt | SystemExit) -> int:
-    """Return the program's exit code after a signal: 130 after ^C, 143 after SIGTERM."""
-    code = stop.code if isinstance(stop, SystemExit) else None
-    return code if isinstance(code, int) else ExitCode.INTERRUPTED
-
-
 def title(run: Run) -> str:
     """Return what a run came to, such as `1 of 3 passed on NVIDIA H200`."""
     passed = sum(verdict.passed for verdict in run.verdicts)

@@ -3,7 +3,6 @@
 A header is the `# key: value` lines that a file begins with. docs/selftest.md explains the keys.
 """
 
-import difflib
 import re
 from enum import Enum
 from functools import cache
@@ -15,13 +14,33 @@ import msgspec
 from kernelgen.errors import UserError
 from kernelgen.grading.options import GradeOptions
 from kernelgen.grading.verdict import Status
+from kernelgen.installation import selftest_folder
 from kernelgen.problem.library import load_problem
 from kernelgen.problem.record import Device
 from kernelgen.sandbox.record import Mode
-from kernelgen.selftest.classes import CLASSES
 
 _LINE = re.compile(r"# ([a-z-]+): (.+)")
+_WRONG_KEY = re.compile(r"(?:\$\.|unknown field `)([a-z-]+)")
 _REPEATABLE = ("reason", "warning", "maps")
+
+
+class Classes(msgspec.Struct, frozen=True, kw_only=True):
+    """The classes of attack, of `candidates/classes.yaml`.
+
+    Attributes:
+        classes: id, such as `T05` -> its name in a few words.
+        outside: id -> why no candidate can do it to this grader.
+    """
+
+    classes: dict[str, str]
+    outside: dict[str, str]
+
+
+@cache
+def attack_classes() -> Classes:
+    """Return the classes of attack; of each the shipped corpus has a candidate, or says why not."""
+    file = selftest_folder() / "candidates" / "classes.yaml"
+    return msgspec.yaml.decode(file.read_bytes(), type=Classes)
 
 
 class Kind(str, Enum):
@@ -40,7 +59,7 @@ class Kind(str, Enum):
     HOSTILE = "hostile"
 
 
-class Header(msgspec.Struct, frozen=True, kw_only=True):
+class Header(msgspec.Struct, frozen=True, kw_only=True, rename="kebab", forbid_unknown_fields=True):
     """What a candidate's header says; docs/selftest.md explains each key."""
 
     problem: str
@@ -75,6 +94,13 @@ class Candidate(Header, frozen=True, kw_only=True):
     def name(self) -> str:
         """Return the file's path below the folder of candidates, such as `cuda/wrong_device.py`."""
         return self.path.name if self.device == "cpu" else f"{self.device}/{self.path.name}"
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """Return what its verdict is labelled with."""
+        labels = {"kind": self.kind.value, "device": self.device}
+        labels |= {"exploit": " ".join(self.exploit)} if self.exploit else {}
+        return labels | ({"gap": self.gap} if self.gap else {})
 
     @property
     def blamed_line(self) -> int | None:
@@ -144,61 +170,53 @@ def _read_candidate(path: Path, device: Device, problems: Path) -> Candidate:
         kinds = ", ".join(f"{known.value}_" for known in Kind)
         raise UserError(f"{path}: a candidate's name begins with one of {kinds}")
     header = _read_header(path, text)
-    problem = problems / f"{header['problem']}.py"
+    problem = problems / f"{header.problem}.py"
     if not problem.is_file():
         problem = problem.with_suffix(".yaml")
     if not problem.is_file():
         raise UserError(f"{path}: problem: there is no {problem}")
     candidate = Candidate(
-        path=path, text=text, kind=kind, device=device, problem_file=problem, **header
+        path=path,
+        text=text,
+        kind=kind,
+        device=device,
+        problem_file=problem,
+        **msgspec.structs.asdict(header),
     )
     if candidate.blames is not None and candidate.blamed_line is None:
         raise UserError(f"{path}: blames: no line of the file contains {candidate.blames!r}")
     return candidate
 
 
-def _read_header(path: Path, text: str) -> dict[str, Any]:
-    """Return the fields of a Header, each converted on its own so that an error names its line."""
-    kinds = {field.name: field.type for field in msgspec.structs.fields(Header)}
+def _read_header(path: Path, text: str) -> Header:
     values: dict[str, Any] = {}
+    lines: dict[str, int] = {}
     for number, line in enumerate(text.splitlines(), 1):
         match = _LINE.fullmatch(line)
         if match is None:
             break
-        key, value = match[1].replace("-", "_"), match[2]
-        place = f"{path}:{number}: {match[1]}"
-        if key not in kinds:
-            close = difflib.get_close_matches(key, kinds, n=1)
-            mend = f"; did you mean {close[0].replace('_', '-')}?" if close else ""
-            raise UserError(f"{place}: a header has no such key{mend}")
-        if key in values and key not in _REPEATABLE:
-            raise UserError(f"{place}: stands here for the second time")
-        values[key] = _value(place, key, value, kinds[key], values.get(key, ()))
-    missing = [key for key in ("problem", "expect") if key not in values]
-    if missing:
+        key, value = match[1], match[2]
+        if key in _REPEATABLE:
+            values.setdefault(key, []).append(value)
+        elif key in values:
+            raise UserError(f"{path}:{number}: {key}: stands here for the second time")
+        else:
+            values[key] = value.replace(",", " ").split() if key == "exploit" else value
+        lines[key] = number
+    unknown = set(values.get("exploit", ())) - attack_classes().classes.keys()
+    if unknown:
         raise UserError(
-            f"{path}: its header lacks `# {missing[0]}: ...`; a header is the lines "
-            "`# key: value` that a file begins with"
+            f"{path}:{lines['exploit']}: exploit: {min(unknown)} is no class of attack; `kernelgen "
+            "selftest --classes` lists them, and a new one goes into tests/candidates/classes.yaml"
         )
-    return values
-
-
-def _value(place: str, key: str, text: str, kind: object, before: tuple[str, ...]) -> object:
-    if key in _REPEATABLE:
-        return (*before, text)
-    if key == "exploit":
-        ids = tuple(text.replace(",", " ").split())
-        unknown = [one for one in ids if one not in CLASSES]
-        if unknown:
-            raise UserError(
-                f"{place}: {unknown[0]} is no class of attack; `kernelgen selftest --classes` "
-                "lists them, and kernelgen/selftest/classes.py is where a new one goes"
-            )
-        return ids
     try:
-        return msgspec.convert(text, kind, strict=False)
+        return msgspec.convert(values, Header, strict=False)
     except msgspec.ValidationError as error:
-        raise UserError(f"{place}: {text}: {error}") from error
+        found = _WRONG_KEY.search(str(error))
+        place = f"{path}:{lines[found[1]]}: {found[1]}" if found else str(path)
+        raise UserError(
+            f"{place}: {error}; a header is the lines `# key: value` that a file begins with"
+        ) from error
 
 
 def _refuse_shared_orphans(candidates: tuple[Candidate, ...]) -> None:

@@ -1,25 +1,22 @@
 """A selftest: candidates in random order, graded several at once, each verdict compared."""
 
-import itertools
 import os
 import random
 import re
-import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+
+import msgspec
 
 from kernelgen.grading.options import compiles_baselines
-from kernelgen.grading.queue.identity import versions
 from kernelgen.grading.queue.job import Job
-from kernelgen.grading.supervisor.crew import Crew, ended
+from kernelgen.grading.supervisor.crew import Crew
+from kernelgen.grading.supervisor.grade import Interrupted, grade_jobs
 from kernelgen.grading.supervisor.servers import FORK_SERVER_CODE
-from kernelgen.grading.verdict import Status, Verdict, owner_of
-from kernelgen.report.outcome import stopped_code
+from kernelgen.grading.verdict import Run, Status, Verdict, owner_of
 from kernelgen.report.progress import Reporter
 from kernelgen.sandbox.tree import ancestors_of
 from kernelgen.selftest.corpus import Candidate
-from kernelgen.selftest.record import SCHEMA_VERSION, Outcome, Result, SelftestRun
 from kernelgen.selftest.selection import Selection
 
 _LOG_LIMIT_CHARACTERS = 64 << 10
@@ -27,113 +24,75 @@ _SHOWN_CHARACTERS = 200
 
 
 class _Comparing:
-    """An observer of all rounds: it compares each verdict as soon as it is there."""
+    """An observer that compares each verdict with its file's header as soon as it is there."""
 
-    def __init__(self, order: Sequence[Sequence[Candidate]], reporter: Reporter[Result]) -> None:
-        self._graded = [(n, one) for n, candidates in enumerate(order, 1) for one in candidates]
-        self._reporter = reporter
-        self._since: dict[int, float] = {}
-        self.results: list[Result] = []
-        self.begin([one.name for _, one in self._graded])
+    def __init__(self, candidates: Sequence[Candidate], reporter: Reporter[Verdict]) -> None:
+        self._candidates, self._reporter = candidates, reporter
+        self.verdicts: list[Verdict] = []
 
-    def begin(self, solutions: Sequence[str]) -> None:
-        """Name what is to be graded in all rounds."""
-        self._reporter.begin(solutions)
+    def begin(self, _solutions: Sequence[str]) -> None:
+        """Name what is to be graded."""
+        self._reporter.begin([one.name for one in self._candidates])
 
     def phase(self, index: int, text: str) -> None:
         """Show it."""
-        self._since.setdefault(index, time.monotonic())
         self._reporter.phase(index, text)
 
     def finished(self, index: int, verdict: Verdict) -> None:
         """Compare the verdict with the file's header, and look for what the file left behind."""
-        number, candidate = self._graded[index]
+        candidate = self._candidates[index]
         found = misses(candidate, verdict) + left_behind(candidate)
-        since = self._since.get(index)
-        result = Result.of(
-            candidate,
-            round=number,
-            outcome=_outcome(candidate, missed=bool(found)),
-            seconds=None if since is None else time.monotonic() - since,
-            misses=found,
-            note=candidate.gap or "",
-            verdict=verdict,
+        verdict = msgspec.structs.replace(
+            verdict, solution=candidate.name, expected=candidate.expect, misses=found
         )
-        self.results.append(result)
-        self._reporter.finished(index, result)
+        self.verdicts.append(verdict)
+        self._reporter.finished(index, verdict)
 
 
-def selftest(
-    selection: Selection, reporter: Reporter[Result], *, seed: int, jobs: int, rounds: int
-) -> tuple[SelftestRun, int]:
-    """Grade candidates, each round in another order, and compare each verdict with its header.
+def selftest(selection: Selection, reporter: Reporter[Verdict], *, seed: int, jobs: int) -> Run:
+    """Grade candidates in an order that the seed draws; compare each verdict with its header.
 
     Returns:
-        What was found, and the program's exit code: after ^C or SIGTERM what had been found by
-        then, and 130 or 143. Everything that was started has been ended.
+        The verdicts in the order in which they came, each with the status that was expected.
 
     Raises:
         ProblemError: a problem of the corpus cannot be read.
         KernelgenFault: the grader's own processes cannot be started.
+        Interrupted: by ^C or SIGTERM, after everything that was started has been ended.
     """
-    started = time.monotonic()
-    environment: dict[str, Any] = versions()
-    stopped: int | None = None
-    order = ordered(selection.run, seed, rounds)
-    observer = _Comparing(order, reporter)
-    numbers = itertools.count()
-    try:
-        for candidates in order:
-            files = [
-                Job(path=one.path, options=one.options(), alone=one.alone is not None)
-                for one in candidates
-            ]
-            crew = Crew(
-                min(jobs, len(files)),
-                compiles=any(compiles_baselines(file.options) for file in files),
-                share_cores=True,
-                gpus=selection.gpus,
-            )
-            try:
-                with crew:
-                    for one in ended(crew.submit(job, observer, next(numbers)) for job in files):
-                        one.result()
-            finally:
-                environment |= crew.environment
-    except (KeyboardInterrupt, SystemExit) as stop:
-        # What was found by then is not lost, also not to a deadline that ends us by SIGTERM.
-        stopped = stopped_code(stop)
-    run = SelftestRun(
-        schema=SCHEMA_VERSION,
-        environment=environment,
-        seed=seed,
-        jobs=jobs,
-        rounds=rounds,
-        seconds=time.monotonic() - started,
-        interrupted=stopped is not None,
-        results=(*observer.results, *selection.left_out),
+    candidates = ordered(selection.run, seed)
+    queue = [
+        Job(path=one.path, options=one.options(), alone=one.alone is not None, labels=one.labels)
+        for one in candidates
+    ]
+    crew = Crew(
+        min(jobs, len(queue)),
+        compiles=any(compiles_baselines(job.options) for job in queue),
+        share_cores=True,
+        gpus=selection.gpus,
     )
-    return run, run.exit_code if stopped is None else stopped
+    observer = _Comparing(candidates, reporter)
+
+    def compared(run: Run) -> Run:
+        return msgspec.structs.replace(
+            run,
+            verdicts=tuple(observer.verdicts),
+            environment={**run.environment, "seed": seed},
+        )
+
+    try:
+        return compared(grade_jobs(queue, crew, observer))
+    except Interrupted as stop:
+        raise Interrupted(compared(stop.run), stop.code) from None
 
 
-def ordered(candidates: Sequence[Candidate], seed: int, rounds: int) -> list[list[Candidate]]:
-    """Return each round in its random order; the same seed gives the same."""
-    order = random.Random(seed)  # noqa: S311 (an order that has to be repeatable)
-    found: list[list[Candidate]] = []
-    for _ in range(rounds):
-        shuffled = list(candidates)
-        order.shuffle(shuffled)
-        # Slow ones come first, or all lanes would wait for the last of them. Those that have to be
-        # alone come last, when fewer lanes have something to wait for.
-        shuffled.sort(key=lambda one: (one.alone is not None, one.slow is None))
-        found.append(shuffled)
-    return found
-
-
-def _outcome(candidate: Candidate, *, missed: bool) -> Outcome:
-    if candidate.gap is not None:
-        return Outcome.KNOWN_GAP if missed else Outcome.CLOSED_GAP
-    return Outcome.MISS if missed else Outcome.AS_EXPECTED
+def ordered(candidates: Sequence[Candidate], seed: int) -> list[Candidate]:
+    """Return candidates in a random order; the same seed gives the same."""
+    shuffled = list(candidates)
+    random.Random(seed).shuffle(shuffled)  # noqa: S311 (an order that has to be repeatable)
+    # Slow ones come first, or all lanes would wait for the last of them. Those that have to be
+    # alone come last, when fewer lanes have something to wait for.
+    return sorted(shuffled, key=lambda one: (one.alone is not None, one.slow is None))
 
 
 def misses(candidate: Candidate, verdict: Verdict, expect: Status | None = None) -> tuple[str, ...]:

@@ -11,8 +11,7 @@ from kernelgen.errors import ToolchainError, UserError
 from kernelgen.hardware.device import GpuSurvey, cpu_facts, survey_gpus, visible_gpus
 from kernelgen.problem.record import Device
 from kernelgen.sandbox.survey import survey as contained_here
-from kernelgen.selftest.corpus import Candidate, Kind
-from kernelgen.selftest.record import Outcome, Result
+from kernelgen.selftest.corpus import Candidate
 
 # A fork server with torch, two forks of it, and a compiler that reads torch's headers.
 _LANE_BYTES = 3 << 30
@@ -28,13 +27,13 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         run: to be graded.
-        left_out: results of those that are not graded, which say why.
+        left_out: name of a candidate that is not graded -> why.
         jobs: how many to grade at once unless the user says otherwise.
         gpus: that they are spread over, as CUDA_VISIBLE_DEVICES names them.
     """
 
     run: tuple[Candidate, ...]
-    left_out: tuple[Result, ...]
+    left_out: dict[str, str]
     jobs: int
     gpus: tuple[str, ...] = ()
 
@@ -44,7 +43,6 @@ def select(
     *,
     device: Literal["auto", "cuda", "cpu"] = "auto",
     names: Sequence[str] = (),
-    kinds: Sequence[Kind] = (),
     quick: bool = False,
 ) -> Selection:
     """Return what of a corpus is to be graded here.
@@ -53,7 +51,6 @@ def select(
         corpus: all of it.
         device: `auto` is the CPU's candidates, and the GPU's where there is one.
         names: patterns such as `hostile_*` or `cuda/*`, one of which has to match; none is all.
-        kinds: none is all.
         quick: leave out the files that say they are slow.
 
     Raises:
@@ -62,22 +59,17 @@ def select(
     asked = [
         one
         for one in corpus
-        if device in ("auto", one.device)
-        and (not kinds or one.kind in kinds)
-        and (not names or _is_named(one, names))
+        if device in ("auto", one.device) and (not names or _is_named(one, names))
     ]
     if not asked:
-        options = [f"--only {name}" for name in names] + [f"--kind {kind.value}" for kind in kinds]
-        raise UserError(
-            f"no candidate matches {' '.join([*options, f'--device {device}'])}; "
-            "`kernelgen selftest --classes` names all"
-        )
+        options = " ".join([*(f"--only {name}" for name in names), f"--device {device}"])
+        raise UserError(f"no candidate matches {options}; `kernelgen selftest --classes` names all")
     survey = survey_gpus() if any(one.device == "cuda" for one in asked) else GpuSurvey()
     compiler = _missing_tool(find_compiler)
     gpu = f"no GPU: {survey.reason}" if not survey.devices else _missing_tool(find_toolkit)
     obstacles: dict[Device, str] = {"cpu": compiler, "cuda": gpu or compiler}
     run: list[Candidate] = []
-    left_out: list[Result] = []
+    left_out: dict[str, str] = {}
     for one in asked:
         reason = obstacles[one.device]
         if not reason and one.sandbox == "require" and contained_here().level != "namespaces":
@@ -85,7 +77,7 @@ def select(
         if not reason and quick and one.slow:
             reason = "slow, and --quick was given"
         if reason:
-            left_out.append(Result.of(one, round=1, outcome=Outcome.NOT_RUN, note=reason))
+            left_out[one.name] = reason
         else:
             run.append(one)
     gpus = survey.devices if any(one.device == "cuda" for one in run) else ()
@@ -93,7 +85,7 @@ def select(
     cpu = cpu_facts()
     return Selection(
         run=tuple(run),
-        left_out=tuple(left_out),
+        left_out=left_out,
         jobs=default_jobs(cpu.cores, cpu.memory_bytes, free),
         gpus=visible_gpus(len(gpus)) if gpus else (),
     )

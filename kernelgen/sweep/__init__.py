@@ -1,1 +1,1 @@
-"""One problem at many sizes: which they are, their times, and what these look like."""
+"""One problem's rendered solution at many settings: the file that lists them, and the grading."""

@@ -1,21 +1,20 @@
 """A search from beginning to end: what is tuned, the descent, the fair comparison, the grading."""
 
-import contextlib
 import itertools
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from statistics import median
 
 import msgspec
 
 from kernelgen.errors import UserError
-from kernelgen.grading.launch import scratch_folder
 from kernelgen.grading.options import GradeOptions
 from kernelgen.grading.queue.job import Job
-from kernelgen.grading.supervisor.lane import Lane, open_oracles
+from kernelgen.grading.supervisor.crew import Crew, ended
 from kernelgen.grading.timing.times import CANDIDATE
-from kernelgen.grading.verdict import UNKNOWN_TIME, Verdict
+from kernelgen.grading.verdict import Verdict
 from kernelgen.problem.record import Backend, Problem, device_of
 from kernelgen.rendering.schedule import Schedule, tried_values
 from kernelgen.rendering.schedule_table import (
@@ -27,25 +26,14 @@ from kernelgen.rendering.schedule_table import (
     schedule_for,
 )
 from kernelgen.rendering.solution import render
-from kernelgen.tuning.record import (
-    PRESENT,
-    SCHEMA_VERSION,
-    Comparison,
-    Outcome,
-    Result,
-    Trial,
-    TuneRun,
-)
+from kernelgen.report.progress import Reporter
 
+PRESENT = "the present schedule"
 # Of each of the two; fewer have no spread to speak of.
 _REPETITIONS = 3
 
-Measure = Callable[[str, str], Result]
-"""Grades the text of a solution, whose schedule it is told in words such as `threads=256`."""
-
-Phase = Callable[[str], None]
-Grade = Callable[[str, Phase], Result]
-"""Grades the text of a solution, and tells of its phases."""
+Grade = Callable[[str, str, Schedule], Verdict]
+"""Grades the text of a solution with a schedule, under a name such as `threads=256`."""
 
 
 class Target(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,64 +58,90 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
         settings = {f"schedule.{name}": str(value) for name, value in numbers.items()}
         return render(self.problem, self.backend, settings, self.arch)
 
+    def words(self, schedule: Schedule) -> str:
+        """Return in what a schedule differs from the present one, such as `threads=256`."""
+        return in_words(changed_numbers(schedule, self.schedule)) or PRESENT
+
+
+class Found(msgspec.Struct, frozen=True, kw_only=True):
+    """What a search came to.
+
+    Attributes:
+        verdicts: of all grades in their order, first the present schedule's.
+        complete: no number's values were left to try when the search ended.
+        best: the fastest schedule, if one was clearly faster than the present one.
+        present_ms, best_ms: median times of these two, graded by turns after the search.
+        entry: numbers of the best that differ from the defaults, if it is surely faster.
+    """
+
+    verdicts: tuple[Verdict, ...]
+    complete: bool = False
+    best: Schedule | None = None
+    present_ms: tuple[float, ...] = ()
+    best_ms: tuple[float, ...] = ()
+    entry: dict[str, int] | None = None
+
+    @property
+    def gain_ms(self) -> float:
+        """By how much the best one is faster, median against median."""
+        return median(self.present_ms) - median(self.best_ms)
+
+    @property
+    def spread_ms(self) -> float:
+        """How far grades of one and the same schedule lie apart."""
+        return max(max(times) - min(times) for times in (self.present_ms, self.best_ms))
+
 
 def tune(
-    target: Target,
-    measure: Measure,
-    budget_s: float,
-    clock: Callable[[], float] = time.monotonic,
-) -> TuneRun | Result:
+    target: Target, grade: Grade, budget_s: float, clock: Callable[[], float] = time.monotonic
+) -> Found:
     """Search for a faster schedule; nothing is written.
 
-    Where the present schedule does not pass, there is nothing to compare with, and what grading it
-    came to is returned.
+    Where the present schedule does not pass, there is nothing to compare with, and its verdict is
+    all that is found.
 
     Args:
         target: what is tuned.
-        measure: grades a solution.
+        grade: grades a solution.
         budget_s: wall time of the search; what has begun is finished, and six grades follow.
         clock: in seconds.
 
     Raises:
         KernelgenFault: the grader's own processes cannot be started.
     """
-    search = _Search(target, measure)
+    search = _Search(target, grade)
     ends = clock() + budget_s
-    present = search.grade(target.schedule)
-    assert present is not None, "the first of all schedules was graded before"
-    if present.time_ms is None:
-        return present
-    complete = search.descend(present, lambda: clock() >= ends)
-    comparison = None if search.best == search.present else search.compare()
-    better = comparison is not None and comparison.convincing
-    base = default_schedule(target.problem, target.backend, target.arch)
-    return TuneRun(
-        schema=SCHEMA_VERSION,
-        problem=target.problem.name,
-        backend=target.backend,
-        arch=target.arch,
-        device=search.trials[0].result.device,
-        budget_s=budget_s,
+    first = search.tried(search.present)
+    assert first is not None, "the first of all schedules was graded before"
+    if first.timing is None:
+        return Found(verdicts=(first,))
+    complete = search.descend(first, lambda: clock() >= ends)
+    best = None if search.best == search.present else search.best
+    by_turns = {} if best is None else search.by_turns()
+    found = Found(
+        verdicts=tuple(search.verdicts),
         complete=complete,
-        present=numbers_of(search.present),
-        trials=tuple(search.trials),
-        best=None if comparison is None else numbers_of(search.best),
-        comparison=comparison,
-        outcome=Outcome.NOT_RECORDED if better else Outcome.STAYS,
-        entry=changed_numbers(search.best, base) if better else None,
+        best=best,
+        present_ms=tuple(by_turns.get(search.present, ())),
+        best_ms=tuple(by_turns.get(search.best, ())),
     )
+    graded = min(len(found.present_ms), len(found.best_ms))
+    if graded < _REPETITIONS or found.gain_ms <= found.spread_ms:
+        return found
+    base = default_schedule(target.problem, target.backend, target.arch)
+    return msgspec.structs.replace(found, entry=changed_numbers(search.best, base))
 
 
 class _Search:
     """A search under way: what was tried, and the fastest schedule that passed."""
 
-    def __init__(self, target: Target, measure: Measure) -> None:
-        self._target, self._measure = target, measure
+    def __init__(self, target: Target, grade: Grade) -> None:
+        self._target, self._grade = target, grade
         self._seen: set[tuple[str, ...]] = set()
-        self.trials: list[Trial] = []
+        self.verdicts: list[Verdict] = []
         self.present = self.best = target.schedule
 
-    def descend(self, fastest: Result, spent: Callable[[], bool]) -> bool:
+    def descend(self, fastest: Verdict, spent: Callable[[], bool]) -> bool:
         """Change one number after another, until no value of any improves the best schedule.
 
         A change counts only if it is clearly faster, so that the search does not follow the noise,
@@ -147,29 +161,29 @@ class _Search:
                     continue
                 if spent():
                     return False
-                result = self.grade(schedule)
-                if result is not None and result.clearly_below(fastest):
-                    self.best, fastest = schedule, result
+                verdict = self.tried(schedule)
+                if verdict is not None and clearly_below(verdict, fastest):
+                    self.best, fastest = schedule, verdict
         return True
 
-    def compare(self) -> Comparison:
-        """Grade the present schedule and the best by turns, so that drift falls on both alike."""
+    def by_turns(self) -> dict[Schedule, list[float]]:
+        """Grade the present schedule and the best by turns, so that drift falls on both alike.
+
+        Returns:
+            Median times of each; fewer where a grade has none, which ends it.
+        """
         times: dict[Schedule, list[float]] = {self.present: [], self.best: []}
         total = _REPETITIONS * len(times)
-        failure = ""
         for index in range(total):
             schedule = (self.present, self.best)[index % 2]
-            words = self._words(schedule)
-            text = self._target.text(schedule)
-            result = self._measure(text, f"comparing {index + 1} of {total}: {words}")
-            if result.time_ms is None:
-                failure = f"{words}: {result.status.value}: {result.reason}"
+            name = f"comparing {index + 1} of {total}: {self._target.words(schedule)}"
+            verdict = self._graded(self._target.text(schedule), name, schedule)
+            if verdict.timing is None:
                 break
-            times[schedule].append(result.time_ms)
-        present_ms, best_ms = (tuple(times[one]) for one in (self.present, self.best))
-        return Comparison(present_ms=present_ms, best_ms=best_ms, failure=failure)
+            times[schedule].append(verdict.timing.candidate_ms)
+        return times
 
-    def grade(self, schedule: Schedule) -> Result | None:
+    def tried(self, schedule: Schedule) -> Verdict | None:
         """Grade a schedule; None if it does not render, or to nothing but what was graded before.
 
         A template need not use every number.
@@ -183,50 +197,35 @@ class _Search:
         if code in self._seen:
             return None
         self._seen.add(code)
-        began = time.monotonic()
-        result = self._measure(text, self._words(schedule))
-        seconds = time.monotonic() - began
-        self.trials.append(Trial(schedule=numbers_of(schedule), result=result, seconds=seconds))
-        return result
+        return self._graded(text, self._target.words(schedule), schedule)
 
-    def _words(self, schedule: Schedule) -> str:
-        return in_words(changed_numbers(schedule, self.present)) or PRESENT
+    def _graded(self, text: str, name: str, schedule: Schedule) -> Verdict:
+        verdict = self._grade(text, name, schedule)
+        self.verdicts.append(verdict)
+        return verdict
+
+
+def clearly_below(one: Verdict, other: Verdict) -> bool:
+    """Whether one passed and is faster by more than the middle halves of the samples vary."""
+    if one.timing is None or other.timing is None:
+        return False
+    below, above = one.timing.subjects[CANDIDATE], other.timing.subjects[CANDIDATE]
+    return below.quartiles_ms[1] < above.quartiles_ms[0]
 
 
 @contextmanager
-def grader(target: Target) -> Iterator[Grade]:
+def grader(target: Target, reporter: Reporter[Verdict]) -> Iterator[Grade]:
     """Give what grades a text with the grader's own processes and clock, until the block is left.
 
     All texts share what the processes are started from, and so what that has imported.
-
-    Raises:
-        KernelgenFault: the processes cannot be started.
     """
     options = GradeOptions(problem=target.problem, device=device_of(target.backend), baselines=())
-    numbers = itertools.count()
-    path = Path(f"{target.problem.name}.py")
-    with (
-        scratch_folder() as scratch,
-        contextlib.closing(open_oracles(scratch, compiles=False)) as oracles,
-        Lane(scratch, oracles) as lane,
-    ):
+    with Crew(1) as crew:
 
-        def graded(text: str, phase: Phase) -> Result:
-            job = Job(path=path, data=text.encode(), options=options)
-            return result_of(lane.grade_one(job, next(numbers), phase))
+        def graded(text: str, name: str, schedule: Schedule) -> Verdict:
+            labels = numbers_of(schedule)
+            job = Job(path=Path(name), data=text.encode(), options=options, labels=labels)
+            future = crew.submit(job, reporter, reporter.add(name))
+            return next(ended([future])).result()
 
         yield graded
-
-
-def result_of(verdict: Verdict) -> Result:
-    """Return what a verdict says of a schedule."""
-    timing = verdict.timing
-    unknown = (text for text in verdict.warnings if text.startswith(UNKNOWN_TIME))
-    return Result(
-        status=verdict.status,
-        owner=verdict.owner,
-        reason=verdict.reason or next(unknown, ""),
-        time_ms=None if timing is None else timing.candidate_ms,
-        quartiles_ms=None if timing is None else timing.subjects[CANDIDATE].quartiles_ms,
-        device=verdict.device,
-    )

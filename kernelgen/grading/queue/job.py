@@ -27,6 +27,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
         data: its content; None reads the file when its turn comes.
         no_problem: why it cannot be graded, which is said where it would be; "" if it can.
         alone: nothing else may be graded meanwhile.
+        labels: name -> value, which its verdict carries.
     """
 
     path: Path
@@ -34,6 +35,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     data: bytes | None = None
     no_problem: str = ""
     alone: bool = False
+    labels: dict[str, Any] = {}
 
     @property
     def name(self) -> str:

@@ -261,7 +261,8 @@ class Queue:
             return same
 
     def _tell(self, entry: Entry, verdict: Verdict) -> None:
-        verdict = msgspec.structs.replace(verdict, solution=entry.job.name)
+        job = entry.job
+        verdict = msgspec.structs.replace(verdict, solution=job.name, labels=job.labels)
         try:
             if entry.observer is not None:
                 with self._telling:

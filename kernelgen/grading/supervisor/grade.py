@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 
-from kernelgen.errors import UserError
+from kernelgen.errors import ExitCode, UserError
 from kernelgen.grading.launch import scratch_folder
 from kernelgen.grading.options import GradeOptions, Observer, compiles_baselines
 from kernelgen.grading.queue.identity import versions
@@ -27,14 +27,19 @@ _CORES_A_JOB = 4
 
 
 class Interrupted(KeyboardInterrupt):
-    """Grading was interrupted and has ended; `run` has the verdicts so far."""
+    """Grading was ended by ^C or SIGTERM.
 
-    def __init__(self, run: Run) -> None:
+    Attributes:
+        run: has the verdicts so far.
+        code: of the program: 130, or 143 after SIGTERM.
+    """
+
+    def __init__(self, run: Run, code: int = ExitCode.INTERRUPTED) -> None:
         super().__init__()
-        self.run = run
+        self.run, self.code = run, code
 
 
-def grade(  # noqa: C901, PLR0913 (what of a run may be chosen)
+def grade(  # noqa: PLR0913 (what of a run may be chosen)
     paths: Sequence[Path | str],
     *,
     options: GradeOptions | None = None,
@@ -67,14 +72,12 @@ def grade(  # noqa: C901, PLR0913 (what of a run may be chosen)
             for and is not there.
         KernelgenFault: the grader's own processes cannot be started.
         ContainmentError: `options.sandbox` is `require`, and this machine has not all of it.
-        Interrupted: by ^C, after everything that was started has been ended.
+        Interrupted: as `grade_jobs`.
     """
     files = expand(paths)
     options = options or GradeOptions()
     if crew is None:
         require_tools(options)
-    if observer is not None:
-        observer.begin([str(file) for file in files])
     queue = [_job(file, options, (problems or {}).get(file, options.problem)) for file in files]
     crew = crew or Crew(
         min(jobs * max(1, len(gpus)), len(queue)),
@@ -82,6 +85,23 @@ def grade(  # noqa: C901, PLR0913 (what of a run may be chosen)
         gpus=gpus,
         journal=journal,
     )
+    return grade_jobs(queue, crew, observer, journal)
+
+
+def grade_jobs(
+    queue: Sequence[Job], crew: Crew, observer: Observer | None, journal: Journal | None = None
+) -> Run:
+    """Grade files, each by its own options; the crew is left at the end.
+
+    Returns:
+        One verdict a file, in the order given.
+
+    Raises:
+        KernelgenFault: the grader's own processes cannot be started.
+        Interrupted: by ^C or SIGTERM, after everything that was started has been ended.
+    """
+    if observer is not None:
+        observer.begin([str(job.path) for job in queue])
     waiting: dict[Future[Verdict], int] = {}
     with scratch_folder() as scratch, Spool(scratch / "verdicts") as spool:
 
@@ -100,12 +120,14 @@ def grade(  # noqa: C901, PLR0913 (what of a run may be chosen)
                         keep(future)
                 for future in ended(waiting):
                     keep(future)
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, SystemExit) as stop:
             for future in list(waiting):
                 if future.done() and not future.cancelled() and future.exception() is None:
                     keep(future)
-            raise Interrupted(_run(spool.read(), options, crew)) from None
-        return _run(spool.read(), options, crew)
+            code = stop.code if isinstance(stop, SystemExit) else None
+            code = code if isinstance(code, int) else ExitCode.INTERRUPTED
+            raise Interrupted(_run(spool.read(), queue, crew), code) from None
+        return _run(spool.read(), queue, crew)
 
 
 def _job(file: Path, options: GradeOptions, problem: Problem | UserError | None) -> Job:
@@ -127,8 +149,9 @@ def require_tools(options: GradeOptions) -> None:
         require_namespaces()
 
 
-def _run(verdicts: tuple[Verdict, ...], options: GradeOptions, crew: Crew) -> Run:
-    environment = versions(options.allow_imports) | crew.environment
+def _run(verdicts: tuple[Verdict, ...], queue: Sequence[Job], crew: Crew) -> Run:
+    imports = dict.fromkeys(name for job in queue for name in job.options.allow_imports)
+    environment = versions(tuple(imports)) | crew.environment
     return Run(schema=SCHEMA_VERSION, environment=environment, verdicts=verdicts)
 
 
