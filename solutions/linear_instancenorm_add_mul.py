@@ -2,7 +2,7 @@
 # problem: linear_instancenorm_add_mul
 # source: linear_instancenorm_add_mul.yaml (sha256 9f30f4d36f97cc7e)
 # backend: cuda, sm_90a
-# templates: plan/head.py.jinja (sha256 0935f002dca980aa)
+# templates: plan/head.py.jinja (sha256 8aaa94d7433713e3)
 # schedule: tile_columns=168 group_rows=8
 # render again: kernelgen render linear_instancenorm_add_mul
 """Linear, InstanceNorm over each row's features, then (h + y) * y.
@@ -11,7 +11,8 @@
 2. mul(add(mul(sub(unsqueeze, mean(unsqueeze)), rsqrt(add(variance(unsqueeze), 1e-05))), y_apart),
    y_apart); what memory holds is read once.
 
-Written for x of shape (1024, 8192) and y of shape (1024, 8192); other shapes are taken as well.
+Written for x of shape (1024, 8192) and y of shape (1024, 8192), and a Model made with eps=1e-05,
+momentum=0.1; other shapes are taken as well.
 
 Forward only: no gradient is recorded.
 """
@@ -1261,6 +1262,7 @@ class ModelNew(nn.Module):
         super().__init__()
         self.linear = nn.Linear(in_features, out_features)
         self.instance_norm = nn.InstanceNorm2d(out_features, eps=eps, momentum=momentum)
+        _expect("the Model's arguments", [eps, momentum], [1e-05, 0.1])
         _library()  # compiled here rather than in the first call
 
     def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:

@@ -2,7 +2,7 @@
 # problem: matmul
 # source: matmul.yaml (sha256 6559d7e5f7031c9c)
 # backend: cuda, sm_90a
-# templates: plan/head.py.jinja (sha256 9c35aa65ad62e6e4)
+# templates: plan/head.py.jinja (sha256 ff398c54d2e53ccc)
 # schedule: tile_columns=128 group_rows=8
 # render again: kernelgen render matmul
 """Product of two square matrices.

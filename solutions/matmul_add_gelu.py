@@ -2,7 +2,7 @@
 # problem: matmul_add_gelu
 # source: matmul_add_gelu.yaml (sha256 7a9232b0e2be1d8b)
 # backend: cuda, sm_90a
-# templates: plan/head.py.jinja (sha256 82f668a006a9c0fd)
+# templates: plan/head.py.jinja (sha256 525001eea4d2f181)
 # schedule: tile_columns=128 group_rows=8
 # render again: kernelgen render matmul_add_gelu
 """Product of two matrices, plus a third, then GELU.
@@ -1063,7 +1063,7 @@ extern "C" int64_t matmul_add_gelu_workspace_bytes(
 // row, a column of the product.
 extern "C" int matmul_add_gelu_launch(
     const float* a, const float* b, const float* bias,
-    const float* y,
+    const float* beside_y,
     float* out, void* workspace, int64_t batches, int64_t rows, int64_t columns,
     int64_t depth, int64_t a_batch, int64_t a_row, int64_t a_depth, int64_t b_batch, int64_t b_row,
     int64_t b_depth, cudaStream_t stream) {
@@ -1071,7 +1071,7 @@ extern "C" int matmul_add_gelu_launch(
   Arguments arguments = {
       batches, depth, {a, rows, a_batch, a_row, a_depth}, {b, columns, b_batch, b_row, b_depth}};
   arguments.bias = bias;
-  arguments.beside.y = y;
+  arguments.beside.y = beside_y;
   arguments.out = out;
   if (fast::takes(arguments)) return fast::launch(arguments, workspace, stream);
   return general::launch(arguments, workspace, stream);

@@ -2,7 +2,7 @@
 # problem: matmul_batched
 # source: matmul_batched.yaml (sha256 f9bcf684669a822e)
 # backend: cuda, sm_90a
-# templates: plan/head.py.jinja (sha256 9c35aa65ad62e6e4)
+# templates: plan/head.py.jinja (sha256 ff398c54d2e53ccc)
 # schedule: tile_columns=128 group_rows=8
 # render again: kernelgen render matmul_batched
 """Batch of products of matrices.

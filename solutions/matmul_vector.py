@@ -2,7 +2,7 @@
 # problem: matmul_vector
 # source: matmul_vector.yaml (sha256 7aa27bbaf054eb27)
 # backend: cuda, sm_90a
-# templates: plan/head.py.jinja (sha256 9c35aa65ad62e6e4)
+# templates: plan/head.py.jinja (sha256 ff398c54d2e53ccc)
 # render again: kernelgen render matmul_vector
 """Product of a matrix and a vector.
 

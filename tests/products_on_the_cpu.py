@@ -10,7 +10,7 @@ from unittest import mock
 
 from shared_builds import EMULATION, Libraries
 
-from kernelgen.planning.products import claims
+from kernelgen.planning import claims
 from kernelgen.problem.library import load_problem
 from kernelgen.rendering.solution import render
 

@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from kernelgen.errors import UserError
+from kernelgen.planning.claims import only_product
 from kernelgen.planning.graph import TensorType
 from kernelgen.planning.of_problem import plan_of_problem
 from kernelgen.planning.products.choice import (
@@ -16,7 +17,6 @@ from kernelgen.planning.products.choice import (
     architecture,
     choose_product,
 )
-from kernelgen.planning.products.claims import only_product
 from kernelgen.problem.library import load_problem
 from kernelgen.problem.record import Problem
 from kernelgen.rendering.choose import (

@@ -34,7 +34,8 @@ from products_on_the_cpu import (
 )
 from shared_builds import Libraries
 
-from kernelgen.planning.products import choice, claims
+from kernelgen.planning import claims
+from kernelgen.planning.products import choice
 from kernelgen.rendering.solution import render
 
 pytestmark = [pytest.mark.sampled, pytest.mark.ci]
@@ -125,8 +126,8 @@ def emulated(kind: Kind) -> str:
 
 
 # Operands of every pattern, each of which another row of torch's broadcasting has.
-PATTERNS = "torch.tanh(x @ y * column + row - each) * scale + torch.where(flags, two, one)"
-SHAPES = {"column": "80", "row": "100000, 1", "each": "100000, 80", "one": "1"}
+PATTERNS = "torch.tanh(x @ y * per + tall - each) * scale + torch.where(flags, two, only)"
+SHAPES = {"per": "80", "tall": "100000, 1", "each": "100000, 80", "only": "1"}
 
 
 def with_patterns() -> str:
@@ -314,17 +315,18 @@ def test_an_epilogue_reads_operands_of_every_pattern(rows: int, libraries: Libra
     import torch
 
     a, b, _ = ordinary(1, rows, 80, 128)
+    a, b = (x / x.norm(dim=2, keepdim=True) for x in (a, b))
     torch.manual_seed(5)
-    given = {"column": torch.randn(80), "row": torch.randn(rows, 1), "each": torch.randn(rows, 80)}
-    given |= {"one": torch.randn(1), "flags": torch.rand(80) > 0.5}
+    given = {"per": torch.randn(80), "tall": torch.randn(rows, 1), "each": torch.randn(rows, 80)}
+    given |= {"only": torch.randn(1), "flags": torch.rand(80) > 0.5}
     numbers = {"scale": 0.5, "two": 2.0}
     launch = with_patterns().partition("int product_launch(")[2].partition("stream) {")[0]
-    tensors = re.findall(r"const \w+\* (\w+),\n", launch.partition("bias,")[2])
-    of_sizes = {"column": (1, 80), "flags": (1, 80), "row": (80, rows), "one": (80 * rows, 1)}
+    tensors = re.findall(r"const \w+\* beside_(\w+),\n", launch.partition("bias,")[2])
+    of_sizes = {"per": (1, 80), "flags": (1, 80), "tall": (80, rows), "only": (80 * rows, 1)}
     further: list[object] = [
-        ctypes.c_float(numbers[n]) for n in re.findall(r"float (\w+),", launch)
+        ctypes.c_float(numbers[n]) for n in re.findall(r"float beside_(\w+),", launch)
     ]
-    for name in re.findall(r"int64_t (\w+)_inner", launch):
+    for name in re.findall(r"int64_t beside_(\w+)_inner", launch):
         further += [ctypes.c_int64(size) for size in of_sizes[name]]
     ran = run(
         libraries["patterns"],

@@ -8,11 +8,11 @@ from click.testing import CliRunner
 from planned_models import Planned, problem_of
 
 from kernelgen.cli import program
+from kernelgen.planning.claims import LEAST_ROWS, LEAST_SIZE
 from kernelgen.planning.graph import TensorType
 from kernelgen.planning.of_problem import plan_of_problem
 from kernelgen.planning.plan import Library, Product
 from kernelgen.planning.products.choice import choose_product
-from kernelgen.planning.products.claims import LEAST_ROWS, LEAST_SIZE
 from kernelgen.planning.rewrites.builder import strides_of
 from kernelgen.problem.record import MAIN_CASE, Case, Device, Problem
 from kernelgen.rendering.planned import render_planned
@@ -116,6 +116,31 @@ def test_what_the_planner_wants_has_a_kernel(depth: int) -> None:
     assert chosen.kernel == "hopper"
 
 
+@pytest.mark.parametrize(
+    ("forward", "fused"),
+    [
+        ("torch.relu(self.l(x)) * 2 + 1", True),
+        ("F.gelu(self.l(x) / 10)", True),
+        ("F.mish(F.mish(self.l(x)))", False),
+        ("torch.tanh(self.l(x)).sigmoid()", False),
+        ("self.l(x) > 0", False),
+        ("(self.l(x) > 0, self.l(x) * 2)", False),
+    ],
+)
+def test_only_what_tensor_cores_hardly_wait_for_is_in_an_epilogue(
+    forward: str,
+    fused: bool,  # noqa: FBT001
+    tmp_path: Path,
+) -> None:
+    problem = problem_of(
+        tmp_path, forward, layers="self.l = nn.Linear(1024, 2048)", x="torch.randn(1024, 1024)"
+    )
+    plan = plan_of_problem(problem, Case(name=MAIN_CASE, constants={}), "cuda").plan
+    kinds = [type(stage).__name__ for stage in plan.stages]
+    assert kinds[0] == "Product"
+    assert ("Map" not in kinds) == fused
+
+
 def test_layers_of_one_shape_share_a_kernel(tmp_path: Path) -> None:
     problem = chain(tmp_path)
     assert own(problem) == [True] * 3
@@ -146,7 +171,18 @@ def test_where_tensor_cores_do_not_multiply_it_stays_in_torch(tmp_path: Path) ->
 @pytest.mark.nvcc
 def test_it_compiles(tmp_path: Path) -> None:
     path = tmp_path / "chain.py"
-    path.write_text(render_planned(chain(tmp_path), "cuda", {}))
+    # What is read for each element has names beside the launch's own.
+    problem = problem_of(
+        tmp_path,
+        FORWARD.replace("torch.relu(self.second(", "torch.relu(self.bias - batches * self.second("),
+        layers=f"{LAYERS}\nself.bias = nn.Parameter(torch.randn(1024))",
+        x="torch.randn(1024, 1024)",
+        batches="2.0",
+    )
+    text = render_planned(problem, "cuda", {})
+    assert "beside_bias" in text
+    assert "beside_batches" in text
+    path.write_text(text)
     result = CliRunner().invoke(program, ["build", str(path), "--arch", "sm_90a"])
     assert result.exit_code == 0, result.output
 

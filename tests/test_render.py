@@ -20,7 +20,7 @@ from kernelgen.problem.library import load_problem
 from kernelgen.problem.record import Backend, ConstantValue, Problem, digest
 from kernelgen.rendering.solution import render, render_reference
 from kernelgen.solution.contract import check_contract
-from kernelgen.solution.file import SolutionFile
+from kernelgen.solution.file import NO_KERNEL, SolutionFile
 
 GOLDEN = Path(__file__).resolve().parent / "golden"
 EVERY = SHIPPED
@@ -140,6 +140,9 @@ LINES = {"segment_norm": 865, "product": 1290}
 @pytest.mark.parametrize("problem", PROBLEMS, ids=lambda problem: problem.name)
 def test_a_solution_stays_short(problem: Problem, arch: str) -> None:
     text = render(problem, "cuda", arch=arch)
+    if NO_KERNEL in text:  # torch multiplies
+        assert (TEMPLATES[problem.name], arch) in {("product", "sm_80"), ("product", "sm_100a")}
+        return
     assert text.count("\n") <= LINES[TEMPLATES[problem.name]]
     assert len(text.split('"""')[0].splitlines()) <= 12
     # What is defined is launched, or called.
@@ -307,7 +310,11 @@ def said_by_the_compilers(source: str, architecture: str) -> str:
 @pytest.mark.parametrize("arch", ARCHITECTURES)
 @pytest.mark.parametrize("problem", PROBLEMS, ids=lambda problem: problem.name)
 def test_kernels_compile_without_warnings_or_spills(problem: Problem, arch: str) -> None:
-    source = kernels(render(problem, "cuda", arch=arch))
+    text = render(problem, "cuda", arch=arch)
+    if NO_KERNEL in text:  # torch multiplies
+        assert TEMPLATES[problem.name] == "product"
+        return
+    source = kernels(text)
     said = said_by_the_compilers(source, arch.removeprefix("sm_"))
     spills = re.findall(r"(\d+) bytes spill stores, (\d+) bytes spill loads", said)
     assert 1 <= len(spills) <= MOST_KERNELS

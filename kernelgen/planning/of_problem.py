@@ -6,11 +6,11 @@ import msgspec
 
 from kernelgen.errors import ProblemError
 from kernelgen.planning.capture import graph_of, graphs_of
+from kernelgen.planning.claims import with_products
 from kernelgen.planning.graph import Argument, Graph, TensorType
 from kernelgen.planning.plan import Library, Plan, Reduce, Source, Stage
 from kernelgen.planning.planner import plan_of_simple, simplified
 from kernelgen.planning.products.choice import DEFAULT_ARCHITECTURE, Architecture
-from kernelgen.planning.products.claims import with_products
 from kernelgen.planning.segments import with_maps_fused
 from kernelgen.planning.sizes import dimensions_of, resizes_of, sizes_like, with_size
 from kernelgen.problem.record import Case, Device, Problem

@@ -4,11 +4,11 @@ import re
 import textwrap
 from collections.abc import Mapping
 
+from kernelgen.planning.claims import only_product
 from kernelgen.planning.graph import PlainValue
 from kernelgen.planning.of_problem import plan_of_problem
 from kernelgen.planning.plan import Plan
 from kernelgen.planning.products.choice import DEFAULT_ARCHITECTURE, architecture
-from kernelgen.planning.products.claims import only_product
 from kernelgen.problem.python_text import bound_names
 from kernelgen.problem.record import MAIN_CASE, Backend, Case, Problem, device_of
 from kernelgen.rendering.choose import product_schedule

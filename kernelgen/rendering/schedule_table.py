@@ -5,9 +5,9 @@ from collections.abc import Mapping
 import msgspec
 
 from kernelgen.errors import ProblemError, UserError
+from kernelgen.planning.claims import only_product
 from kernelgen.planning.of_problem import plan_of_problem
 from kernelgen.planning.products.choice import DEFAULT_ARCHITECTURE, architecture
-from kernelgen.planning.products.claims import only_product
 from kernelgen.problem.record import MAIN_CASE, Backend, Case, Problem, ScheduleEntry, device_of
 from kernelgen.problem.schedules import CPU
 from kernelgen.rendering.choose import Choice, choose, product_schedule

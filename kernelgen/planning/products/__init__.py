@@ -1,1 +1,1 @@
-"""Products of matrices: which stages they are, and their kernels."""
+"""Kernels of products."""

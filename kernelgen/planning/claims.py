@@ -145,8 +145,9 @@ def _pays(p: ProductChoice) -> bool:
         case "none":
             return False
         case "hopper":
-            rows = p.rows if p.runs > 1 else p.rows * p.batches
-            large = rows >= LEAST_ROWS and rows * p.columns * p.depth * p.runs >= _LEAST_PRODUCTS
+            large = p.batches * p.rows * p.columns * p.depth >= _LEAST_PRODUCTS
+            # Runs are done at once, as a batch of products is.
+            large &= p.batches * p.rows >= LEAST_ROWS
             # Of a batch's rows, and of the columns, tiles are to be full.
             return large and min(p.rows, p.columns, p.depth) >= LEAST_SIZE
         case _:
