@@ -11,9 +11,11 @@ from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+from unittest import mock
 
 import pytest
 
+from kernelgen.planning import claims
 from kernelgen.problem.library import load_problem
 from kernelgen.rendering.solution import render
 
@@ -81,7 +83,8 @@ def multiply(products: Products) -> Product:
 
 def imported(name: str, folder: Path, sizes: dict[str, str] | None = None) -> ModuleType:
     path = folder / f"{name}.py"
-    path.write_text(render(load_problem(name), "cuda", sizes))
+    with mock.patch.object(claims, "_pays", return_value=True):  # however small it is
+        path.write_text(render(load_problem(name), "cuda", sizes))
     spec = importlib.util.spec_from_file_location(f"rendered_{name}", path)
     assert spec is not None
     assert spec.loader is not None
@@ -361,100 +364,6 @@ def test_a_graph_replays_on_new_inputs(products: Products) -> None:
         error, of_torch = errors(a, b, out)
         # Of sums of 65 to 300 products, torch's are hardly rounded.
         assert error <= max(2 * of_torch, 8e-7)
-
-
-def other_weight(linear: Any) -> Any:
-    import torch
-
-    return torch.nn.Parameter(linear.weight.detach().flip(0) + 1.0)
-
-
-def stepped(linear: Any) -> None:
-    import torch
-
-    linear.weight.grad = torch.randn_like(linear.weight)
-    torch.optim.SGD([linear.weight], 0.5).step()
-
-
-CHANGES: dict[str, Callable[[Any], object]] = {
-    "in place": lambda linear: linear.weight.mul_(3.0),
-    "data": lambda linear: setattr(linear.weight, "data", 2.0 * linear.weight.data),
-    "another": lambda linear: setattr(linear, "weight", other_weight(linear)),
-    "state": lambda linear: linear.load_state_dict(
-        {"weight": other_weight(linear), "bias": linear.bias}
-    ),
-    "a step": stepped,
-}
-
-
-def normed(linear: Any, x: Any, y: Any) -> Any:
-    """Return what linear_instancenorm_add_mul is, in float64."""
-    import torch
-
-    h = x.double() @ linear.weight.double().mT + linear.bias.double()
-    h = torch.nn.functional.layer_norm(h, h.shape[-1:])
-    return (h + y) * y
-
-
-def kept_sizes(in_features: int, out_features: int) -> dict[str, str]:
-    return {"in_features": str(in_features), "out_features": str(out_features)}
-
-
-def near(out: Any, linear: Any, x: Any, y: Any) -> bool:
-    return float((out.double() - normed(linear, x, y)).abs().max()) <= 5e-5
-
-
-def test_results_follow_a_change_of_a_weight_whose_halves_are_kept(tmp_path: Path) -> None:
-    import torch
-
-    torch.manual_seed(5)
-    model = (
-        imported("linear_instancenorm_add_mul_kept", tmp_path, kept_sizes(1000, 700))
-        .ModelNew(1000, 700)
-        .cuda()
-    )
-    x, y = torch.randn(300, 1000, device="cuda"), torch.randn(300, 700, device="cuda")
-    with torch.no_grad():
-        for change in CHANGES.values():
-            assert near(model(x, y), model.linear, x, y)
-            change(model.linear)
-            first = model(x, y)
-            assert near(first, model.linear, x, y)
-            assert torch.equal(model(x, y), first)
-            # Few rows are done without, in between.
-            assert near(model(x[:2], y[:2]), model.linear, x[:2], y[:2])
-
-
-def test_kept_halves_serve_other_streams_and_not_graphs(tmp_path: Path) -> None:
-    import torch
-
-    torch.manual_seed(6)
-    model = (
-        imported("linear_instancenorm_add_mul_kept", tmp_path, kept_sizes(4000, 4000))
-        .ModelNew(4000, 4000)
-        .cuda()
-    )
-    x, y = torch.randn(300, 4000, device="cuda"), torch.randn(300, 4000, device="cuda")
-    other, ready = (getattr(torch.cuda, kind)() for kind in ("Stream", "Event"))
-    with torch.no_grad():
-        first = model(x, y)
-        for _ in range(5):
-            model.linear.weight.mul_(1.5)
-            # The other stream knows nothing of the split but what the solution says.
-            ready.record()
-            first = model(x, y)
-            with torch.cuda.stream(other):
-                other.wait_event(ready)
-                second = model(x, y)
-            torch.cuda.synchronize()
-            assert torch.equal(first, second)
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            out = model(x, y)
-        for _ in range(2):
-            model.linear.weight.mul_(0.5).add_(0.01)
-            graph.replay()
-            assert near(out, model.linear, x, y)
 
 
 @pytest.mark.parametrize(
