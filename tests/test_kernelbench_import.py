@@ -189,7 +189,10 @@ get_init_inputs: |
     [
         (f"from __future__ import annotations\n{FORMS['as most are']}", "from __future__"),
         (FORMS["as most are"] + "x = get_inputs()\n", "`get_inputs` is used while the file"),
-        (FORMS["as most are"] + "def get_inputs():\n    return []\n", "expected one `def get_inp"),
+        (
+            FORMS["as most are"] + "def get_inputs():\n    return [torch.ones(1)]\n",
+            "expected one `def get_inp",
+        ),
         (FORMS["as most are"] + "x = ['\u2028    ']\n", "YAML would change"),
         (FORMS["as most are"] + "x = ['\x07']\n", "U+0007"),
         ("class Model(:\n", "not Python"),

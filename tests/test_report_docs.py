@@ -69,7 +69,7 @@ def owners_of(status: Status) -> set[Owner]:
 
 def test_the_records_are_found() -> None:
     assert {"Run", "Verdict", "Correctness", "CaseResult", "WorstElement"} < set(RECORDS)
-    assert {"Timing", "Speedup", "BuildRecord", "SelftestRun", "Result"} < set(RECORDS)
+    assert {"Timing", "Speedup", "BuildRecord", "Calibration"} < set(RECORDS)
 
 
 @pytest.mark.parametrize("record", RECORDS.values(), ids=list(RECORDS))
