@@ -28,11 +28,11 @@ BACKENDS: tuple[Backend, ...] = ("cuda", "cpp")
 def test_kernels_that_are_alike_stand_once(
     one: str, backend: Backend, tmp_path: Path, compiled_folder: Path
 ) -> None:
-    """The second reads a product and another bias, both by other names."""
+    """The second reads what torch has made and another bias, both by other names."""
     first = one.format(x="x", b="b")
     problem = problem_of(
         tmp_path,
-        one.format(x=f"torch.matmul(w, {first})", b="self.weight"),
+        one.format(x=f"torch.einsum('ij,bjk->bki', w, {first})", b="self.weight"),
         layers="self.weight = nn.Parameter(torch.randn(8))",
         x="torch.randn(2, 8, 8)",
         b="torch.randn(8)",
@@ -64,7 +64,7 @@ def test_what_computes_something_else_has_its_own_kernel(
     first = before.format(x="x")
     problem = problem_of(
         tmp_path,
-        after.format(x=f"torch.matmul(w, {first})"),
+        after.format(x=f"torch.einsum('ij,bjk->bki', w, {first})"),
         x="torch.randn(2, 8, 8)",
         b="torch.randn(8)",
         c="torch.randn(8)",
@@ -96,7 +96,7 @@ def test_maps_of_several_sizes_share_a_kernel_that_is_told_them(
     }
     problem = problem_of(
         tmp_path,
-        "torch.relu(torch.matmul(torch.relu(x * b16 + c16), w) * b4 + c4)",
+        "torch.relu(torch.einsum('bij,jk->bki', torch.relu(x * b16 + c16), w).mT * b4 + c4)",
         x="torch.randn(2, 8, 16)",
         w="torch.randn(16, 4)",
         **given,

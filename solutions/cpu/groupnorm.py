@@ -2,7 +2,7 @@
 # problem: groupnorm
 # source: groupnorm.yaml (sha256 2bc0d39570060c83)
 # backend: cpp
-# templates: segment_norm.py.jinja (sha256 946add5abc90a026)
+# templates: segment_norm.py.jinja (sha256 6ea032bcd170781c)
 # schedule: batch=512 slice=16384
 # render again: kernelgen render groupnorm --backend cpp
 """GroupNorm with a per-channel affine map over any number of spatial dimensions.

@@ -2,7 +2,7 @@
 # problem: groupnorm_silu_add
 # source: groupnorm_silu_add.yaml (sha256 fc6100befea13341)
 # backend: cpp
-# templates: segment_norm.py.jinja (sha256 946add5abc90a026)
+# templates: segment_norm.py.jinja (sha256 6ea032bcd170781c)
 # schedule: batch=512 slice=16384
 # render again: kernelgen render groupnorm_silu_add --backend cpp
 """GroupNorm with a per-channel affine map, SiLU, then a residual is added.

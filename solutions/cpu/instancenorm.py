@@ -2,7 +2,7 @@
 # problem: instancenorm
 # source: instancenorm.yaml (sha256 1506eb1644db4ce6)
 # backend: cpp
-# templates: segment_norm.py.jinja (sha256 946add5abc90a026)
+# templates: segment_norm.py.jinja (sha256 6ea032bcd170781c)
 # schedule: batch=512 slice=16384
 # render again: kernelgen render instancenorm --backend cpp
 """InstanceNorm2d without affine parameters or running statistics.

@@ -2,7 +2,7 @@
 # problem: instancenorm_1d
 # source: instancenorm_1d.yaml (sha256 22fffade84e3c404)
 # backend: cpp
-# templates: segment_norm.py.jinja (sha256 946add5abc90a026)
+# templates: segment_norm.py.jinja (sha256 6ea032bcd170781c)
 # schedule: batch=512 slice=16384
 # render again: kernelgen render instancenorm_1d --backend cpp
 """InstanceNorm1d without affine parameters or running statistics.

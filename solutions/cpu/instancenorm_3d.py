@@ -2,7 +2,7 @@
 # problem: instancenorm_3d
 # source: instancenorm_3d.yaml (sha256 5702e9eb5e41c361)
 # backend: cpp
-# templates: segment_norm.py.jinja (sha256 946add5abc90a026)
+# templates: segment_norm.py.jinja (sha256 6ea032bcd170781c)
 # schedule: batch=512 slice=16384
 # render again: kernelgen render instancenorm_3d --backend cpp
 """InstanceNorm3d with a per-channel affine map, without running statistics.

@@ -2,7 +2,7 @@
 # problem: l1norm
 # source: l1norm.yaml (sha256 6a92a3b321762e46)
 # backend: cpp
-# templates: segment_norm.py.jinja (sha256 1a9299cbf1fc8330)
+# templates: segment_norm.py.jinja (sha256 02683fa7d2bacf1c)
 # schedule: batch=512 slice=16384
 # render again: kernelgen render l1norm --backend cpp
 """x divided by the mean of |x| along dimension 1.

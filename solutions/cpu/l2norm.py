@@ -2,7 +2,7 @@
 # problem: l2norm
 # source: l2norm.yaml (sha256 e76cc56ae7bc3a30)
 # backend: cpp
-# templates: segment_norm.py.jinja (sha256 1a9299cbf1fc8330)
+# templates: segment_norm.py.jinja (sha256 02683fa7d2bacf1c)
 # schedule: batch=512 slice=16384
 # render again: kernelgen render l2norm --backend cpp
 """x divided by its Euclidean norm along dimension 1.

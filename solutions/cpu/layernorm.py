@@ -2,7 +2,7 @@
 # problem: layernorm
 # source: layernorm.yaml (sha256 a1349057673b5b7f)
 # backend: cpp
-# templates: segment_norm.py.jinja (sha256 946add5abc90a026)
+# templates: segment_norm.py.jinja (sha256 6ea032bcd170781c)
 # schedule: batch=512 slice=16384
 # render again: kernelgen render layernorm --backend cpp
 """LayerNorm over three trailing dimensions with an affine map for each element.

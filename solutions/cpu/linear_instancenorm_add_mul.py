@@ -2,13 +2,16 @@
 # problem: linear_instancenorm_add_mul
 # source: linear_instancenorm_add_mul.yaml (sha256 9f30f4d36f97cc7e)
 # backend: cpp
-# templates: linear_segment_norm.py.jinja (sha256 73c03e98a10bcabf)
-# schedule: batch=512 slice=16384
+# templates: plan/head.py.jinja (sha256 c7a5692cb426d857)
 # render again: kernelgen render linear_instancenorm_add_mul --backend cpp
 """Linear, InstanceNorm over each row's features, then (h + y) * y.
 
-The product is torch's own. One kernel then normalises each row of it by the row's statistics and
-applies the element-wise epilogue, in place.
+1. linear stays in torch.
+2. mul(add(mul(sub(unsqueeze, mean(unsqueeze)), rsqrt(add(variance(unsqueeze), 1e-05))), y_apart),
+   y_apart); what memory holds is read once.
+
+Written for x of shape (128, 512) and y of shape (128, 1024), and a Model made with eps=1e-05,
+momentum=0.1; other shapes are taken as well.
 
 Forward only: no gradient is recorded.
 """
@@ -19,7 +22,6 @@ import hashlib
 
 import torch
 import torch.nn as nn
-import torch.nn.functional as F
 from torch.utils.cpp_extension import load_inline
 
 batch_size = 128
@@ -27,163 +29,98 @@ in_features = 512
 out_features = 1024
 
 CPP_SOURCE = r"""
-// Each row of x is a segment, normalised by its own mean and variance. In the same pass follows,
-// element by element: add y, multiply by y.
-//
-// A segment is summed in pieces that stay in the L1 cache, then mapped. Each thread takes whole
-// segments, which it finds in its caches again; where they are few, the threads share the pieces of
-// one segment after the other.
-
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <cstring>
 #include <vector>
 
 #include <omp.h>
 
-namespace {  // what others could replace when it is loaded would not be inlined
+// mul(add(mul(sub(unsqueeze, mean(unsqueeze)), rsqrt(add(variance(unsqueeze), 1e-05))), y_apart),
+// y_apart).
+// Its segments are runs of `length` elements, `inner` apart.
+namespace mean_variance_add_rsqrt_segment {
 
-constexpr int64_t kPiece = 512;  // values that are summed in float
-constexpr int64_t kShort = 16384;  // up to this length, a segment is not worth sharing
-constexpr int64_t kManySegments = 4;  // a thread: whole segments balance well enough
+constexpr int kLanes = 16;  // segments side by side in memory, or shares of one that is a run of it
 
-constexpr int64_t pieces_of(int64_t length) { return (length + kPiece - 1) / kPiece; }
+}  // namespace mean_variance_add_rsqrt_segment
 
-struct Arguments {
-  const float* x;  // (segments, length)
-  const float* y;  // (segments, length)
-  float* out;  // (segments, length), may be x itself
-  int64_t segments;
-  int64_t length;
-  float eps;
-};
-
-struct Partial {
-  double count = 0.0;
-  double mean = 0.0;
-  double m2 = 0.0;  // summed squared deviations
-
-  void add(const Partial& other) {
-    const double delta = other.mean - mean;
-    const double share = other.count / (count + other.count);
-    m2 += other.m2 + delta * delta * count * share;
-    mean += delta * share;
-    count += other.count;
-  }
-};
-
-// Sums deviations from the mean of the first few values, and corrects for what that is off, by at
-// most sqrt(kPiece / kFew) standard deviations: nothing cancels, however large the mean is.
-Partial partial_of(const float* x, int64_t count) {
-  constexpr int64_t kFew = kPiece / 8;
-  const int64_t few = std::min(count, kFew);
-  const float origin = x[0];
-  float sum = 0.0f;
-#pragma omp simd reduction(+ : sum)
-  for (int64_t i = 0; i < few; ++i) sum += x[i] - origin;
-  const float near = origin + sum / few;
-  float rest = 0.0f, squares = 0.0f;
-#pragma omp simd reduction(+ : rest, squares)
-  for (int64_t i = 0; i < count; ++i) {
-    const float deviation = x[i] - near;
-    rest += deviation;
-    squares += deviation * deviation;
-  }
-  const double n = static_cast<double>(count);
-  const double off = rest / n;
-  return {n, near + off, std::max(squares - rest * off, 0.0)};
-}
-
-// The mean is mean_hi + mean_lo, so that x - mean is accurate however large it is.
-struct Statistics {
-  float mean_hi;
-  float mean_lo;
-  float rstd;
-};
-
-Statistics statistics_of(const Partial& whole, int64_t length, float eps) {
-  const float mean_hi = static_cast<float>(whole.mean);
-  const float mean_lo = static_cast<float>(whole.mean - mean_hi);
-  const double rstd = 1.0 / std::sqrt(whole.m2 / static_cast<double>(length) + eps);
-  return {mean_hi, mean_lo, static_cast<float>(rstd)};
-}
-
-inline float centred(const Statistics& s, float x) { return (x - s.mean_hi) - s.mean_lo; }
-inline float normalised(const Statistics& s, float x) { return centred(s, x) * s.rstd; }
-
-// Maps elements [begin, end) of a segment.
-void map(const Arguments& a, const Statistics& s, int64_t segment, int64_t begin, int64_t end) {
-  const float* x = a.x + segment * a.length;
-  const float* y = a.y + segment * a.length;
-  float* out = a.out + segment * a.length;
+extern "C" void mean_variance_add_rsqrt_run(
+    const float* unsqueeze, const float* y_apart, float* out,
+    int64_t segments, int64_t length, int64_t inner,
+    int threads) {
+  using namespace mean_variance_add_rsqrt_segment;
+  const int64_t tiles = (inner + kLanes - 1) / kLanes;
+  const int64_t step = inner == 1 ? kLanes : inner;
+  const int64_t rounds = inner == 1 ? (length + kLanes - 1) / kLanes : length;
+#pragma omp parallel for num_threads(threads) schedule(static)
+  for (int64_t tile = 0; tile < segments / inner * tiles; ++tile) {
+    const int64_t row = tile / tiles * length * inner, first = row + tile % tiles * kLanes;
+    const int64_t end = row + (inner == 1 ? length : inner);
+    double s_sum[kLanes];
+    std::fill_n(s_sum, kLanes, 0.0);
+    for (int64_t round = 0; round < rounds; ++round) {
+      const int64_t start = first + round * step;
+      const int width = static_cast<int>(std::min<int64_t>(kLanes, end - (inner == 1 ?
+          start : first)));
 #pragma omp simd
-  for (int64_t i = begin; i < end; ++i) {
-    float value = normalised(s, x[i]);
-    value += y[i];
-    value *= y[i];
-    out[i] = value;
-  }
-}
-
-// A thread takes pieces [first, last) of a segment: all of them, or the whole team shares them.
-void normalise(
-    const Arguments& a, Partial* partials, int64_t segment, int64_t first, int64_t last) {
-  const int64_t pieces = pieces_of(a.length);
-  const bool shared = last - first < pieces;
-  for (int64_t piece = first; piece < last; ++piece) {
-    const int64_t begin = piece * kPiece;
-    const int64_t at = segment * a.length + begin;
-    partials[piece] = partial_of(a.x + at, std::min(kPiece, a.length - begin));
-  }
-  if (shared) {
-#pragma omp barrier
-  }
-  Partial whole;
-  for (int64_t piece = 0; piece < pieces; ++piece) whole.add(partials[piece]);
-  const Statistics statistics = statistics_of(whole, a.length, a.eps);
-  for (int64_t piece = first; piece < last; ++piece) {
-    map(a, statistics, segment, piece * kPiece, std::min((piece + 1) * kPiece, a.length));
-  }
-  if (shared) {
-#pragma omp barrier
-  }
-}
-
-}  // namespace
-
-// No tensor may be empty.
-extern "C" void segment_norm_run(
-    const float* x,
-    const float* y,
-    float* out,
-    int64_t segments, int64_t length, float eps, int threads) {
-  const Arguments a = {x, y, out, segments, length, eps};
-  const int64_t pieces = pieces_of(length);
-  const bool alone = segments >= kManySegments * threads || length <= kShort;
-  std::vector<Partial> partials(alone ? threads * pieces : pieces);
-#pragma omp parallel num_threads(threads)
-  {
-    const int64_t thread = omp_get_thread_num();
-    const int64_t team = omp_get_num_threads();
-    if (alone) {
-#pragma omp for schedule(static)
-      for (int64_t segment = 0; segment < segments; ++segment) {
-        normalise(a, &partials[thread * pieces], segment, 0, pieces);
+      for (int j = 0; j < width; ++j) {
+        const int64_t i = start + j;
+        const float unsqueeze_i = unsqueeze[i];
+        s_sum[j] += unsqueeze_i;
       }
-    } else {
-      const int64_t first = thread * pieces / team;
-      const int64_t last = (thread + 1) * pieces / team;
-      for (int64_t s = 0; s < segments; ++s) normalise(a, partials.data(), s, first, last);
+    }
+    for (int j = 1; inner == 1 && j < kLanes; ++j) {
+      s_sum[0] = s_sum[0] + s_sum[j];
+    }
+    if (inner == 1) std::fill_n(s_sum, kLanes, s_sum[0]);
+    double d_squares[kLanes];
+    std::fill_n(d_squares, kLanes, 0.0);
+    for (int64_t round = 0; round < rounds; ++round) {
+      const int64_t start = first + round * step;
+      const int width = static_cast<int>(std::min<int64_t>(kLanes, end - (inner == 1 ?
+          start : first)));
+#pragma omp simd
+      for (int j = 0; j < width; ++j) {
+        const int64_t i = start + j;
+        const float mean = float(s_sum[j] / length);
+        const float unsqueeze_i = unsqueeze[i];
+        d_squares[j] += double(unsqueeze_i - mean) * (unsqueeze_i - mean);
+      }
+    }
+    for (int j = 1; inner == 1 && j < kLanes; ++j) {
+      d_squares[0] = d_squares[0] + d_squares[j];
+    }
+    if (inner == 1) std::fill_n(d_squares, kLanes, d_squares[0]);
+    float o_mean_2[kLanes], o_rsqrt_2[kLanes];
+    for (int j = 0; j < kLanes; ++j) {
+      o_mean_2[j] = float(s_sum[j] / length);
+      o_rsqrt_2[j] = 1.0f / std::sqrt(float(d_squares[j] / length) + 1e-05f);
+    }
+    for (int64_t round = 0; round < rounds; ++round) {
+      const int64_t start = first + round * step;
+      const int width = static_cast<int>(std::min<int64_t>(kLanes, end - (inner == 1 ?
+          start : first)));
+#pragma omp simd
+      for (int j = 0; j < width; ++j) {
+        const int64_t i = start + j;
+        const float mean_2 = o_mean_2[j];
+        const float rsqrt_2 = o_rsqrt_2[j];
+        const float unsqueeze_i = unsqueeze[i];
+        const float y_apart_i = y_apart[i];
+        out[i] = ((unsqueeze_i - mean_2) * rsqrt_2 + y_apart_i) * y_apart_i;
+      }
     }
   }
 }
 """
-CPP_FLAGS = ["-O3", "-march=native", "-fopenmp"]
+CPP_FLAGS = ["-O3", "-march=native", "-fno-math-errno", "-fno-trapping-math", "-fopenmp"]
 
 
 @functools.cache
 def _library() -> ctypes.CDLL:
-    """Compile the function, once a process and machine, and declare its C interface."""
+    """Compile the kernels, once a process and machine."""
     text = "\n".join([CPP_SOURCE, *CPP_FLAGS])
     path = load_inline(
         name="linear_instancenorm_add_mul_" + hashlib.sha256(text.encode()).hexdigest()[:12],
@@ -193,29 +130,51 @@ def _library() -> ctypes.CDLL:
         is_python_module=False,  # a plain shared library: no torch header, no binding to compile
         no_implicit_headers=True,
     )
-    library = ctypes.CDLL(path)
-    threads = ctypes.c_int
-    tensors = [ctypes.c_void_p] * 3
-    sizes = [ctypes.c_int64] * 2
-    library.segment_norm_run.argtypes = [*tensors, *sizes, ctypes.c_float, threads]
-    library.segment_norm_run.restype = None
-    return library
+    return ctypes.CDLL(path)
 
 
-def _run(tensors: tuple[torch.Tensor, ...], sizes: tuple[int, ...], eps: float) -> None:
-    """Run the function on torch's number of threads."""
-    pointers = [tensor.data_ptr() for tensor in tensors]
-    _library().segment_norm_run(*pointers, *sizes, eps, torch.get_num_threads())
+def _launch(
+    name: str,
+    tensors: tuple[torch.Tensor, ...],
+    sizes: tuple[int, ...],
+    numbers: tuple[float, ...] = (),
+) -> None:
+    """Run a function on torch's number of threads."""
+    arguments = [ctypes.c_void_p(tensor.data_ptr()) for tensor in tensors]
+    arguments += [ctypes.c_float(number) for number in numbers]
+    arguments += [ctypes.c_int64(size) for size in sizes]
+    getattr(_library(), name + "_run")(*arguments, torch.get_num_threads())
 
 
-def _readable(name: str, tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
+def _readable(name: str, tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     """Return a tensor as contiguous memory, or say why the kernels cannot read it."""
-    if device.type != "cpu":
-        raise ValueError(f"{name}: expected a tensor on the CPU, got one on {device}")
-    if tensor.dtype != torch.float32 or tensor.device != device:
+    if tensor.device.type != "cpu" or tensor.dtype != dtype:
         found = f"{tensor.dtype} on {tensor.device}"
-        raise ValueError(f"{name}: expected torch.float32 on {device}, got {found}")
+        raise ValueError(f"{name}: expected {dtype} on the CPU, got {found}")
     return tensor.contiguous()
+
+
+def _expect(name: str, found: object, expected: object) -> None:
+    """Refuse what the file is not written for."""
+    if found != expected:
+        raise ValueError(f"{name}: the file is for {expected}, got {found}; render it again")
+
+
+def _mean_variance_add_rsqrt(unsqueeze: torch.Tensor, y_apart: torch.Tensor) -> torch.Tensor:
+    """Return mul(add(mul(sub(unsqueeze, mean(unsqueeze)), rsqrt(add(variance(unsqueeze), 1e-05))),
+        y_apart), y_apart)."""
+    shape = torch.broadcast_shapes(unsqueeze.shape, y_apart.shape)
+    _expect("the shape of unsqueeze", unsqueeze.shape, shape)
+    unsqueeze = _readable("unsqueeze", unsqueeze.expand(shape), torch.float32)
+    y_apart = _readable("y_apart", y_apart.expand(shape), torch.float32)
+    _expect("the number of dimensions", len(shape), 4)
+    length, inner = shape[2:4].numel(), shape[4:].numel()
+    out = torch.empty(shape, dtype=torch.float32, device=unsqueeze.device)
+    if shape.numel() > 0:
+        tensors = (unsqueeze, y_apart, out)
+        sizes = (shape.numel() // length, length, inner)
+        _launch("mean_variance_add_rsqrt", tensors, sizes)
+    return out
 
 
 class ModelNew(nn.Module):
@@ -227,23 +186,16 @@ class ModelNew(nn.Module):
         super().__init__()
         self.linear = nn.Linear(in_features, out_features)
         self.instance_norm = nn.InstanceNorm2d(out_features, eps=eps, momentum=momentum)
+        _expect("the Model's arguments", [eps, momentum], [1e-05, 0.1])
         _library()  # compiled here rather than in the first call
 
     def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-        """Return the epilogue of the normalised product, in new memory."""
-        if x.dim() != 2:
-            raise ValueError(f"x: expected (N, features), got {tuple(x.shape)}")
-        x = _readable("x", x, x.device)
-        with torch.no_grad():
-            h = F.linear(x, self.linear.weight, self.linear.bias)
-        h = _readable("h", h, h.device)
-        if y.shape != h.shape:
-            raise ValueError(f"y: expected {tuple(h.shape)}, got {tuple(y.shape)}")
-        y = _readable("y", y, h.device)
-        if h.numel() > 0:
-            tensors = (h, y, h)
-            _run(tensors, tuple(h.shape), self.instance_norm.eps)
-        return h
+        linear = torch.ops.aten.linear.default(x, self.linear.weight, self.linear.bias)
+        unsqueeze = linear.unsqueeze(1)
+        unsqueeze_1 = unsqueeze.unsqueeze(1)
+        y_apart = y.unflatten(1, [1, 1, -1])
+        mul_apart = _mean_variance_add_rsqrt(unsqueeze_1, y_apart)
+        return mul_apart.flatten(1, 3)
 
 
 def get_inputs():

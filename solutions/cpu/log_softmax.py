@@ -2,7 +2,7 @@
 # problem: log_softmax
 # source: log_softmax.yaml (sha256 172b4fab7bdefbfe)
 # backend: cpp
-# templates: segment_norm.py.jinja (sha256 36be4d14c1620b4c)
+# templates: segment_norm.py.jinja (sha256 76a7b9579623eb8d)
 # schedule: batch=512 slice=16384
 # render again: kernelgen render log_softmax --backend cpp
 """logarithm of softmax along dimension 1.

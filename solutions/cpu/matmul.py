@@ -2,12 +2,14 @@
 # problem: matmul
 # source: matmul.yaml (sha256 6559d7e5f7031c9c)
 # backend: cpp
-# templates: matrix_product.py.jinja (sha256 2cc1060ff855078a)
+# templates: plan/head.py.jinja (sha256 9e11c4f8b78b084b)
 # schedule: depth=64
 # render again: kernelgen render matmul --backend cpp
 """Product of two square matrices.
 
-Threads multiply pieces of both operands that fit their caches, and join them in double precision.
+matmul(a, b): pieces of both operands that fit a processor's caches are multiplied in fp32.
+
+Written for A of shape (384, 512) and B of shape (512, 448); other shapes are taken as well.
 
 Forward only: no gradient is recorded.
 """
@@ -25,18 +27,23 @@ depth = 512
 columns = 448
 
 CPP_SOURCE = r"""
-// Element (r, c) is the product of row r of A and column c of B.
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <vector>
+
+#include <omp.h>
+
+// Element (r, c) is the product of row r of a and column c of b.
 //
 // A thread takes a block of the product, and pieces of the depth one after the other: it packs what
 // it needs of b as panels that stay in its caches, sums tiles of the products in registers, in
 // float, and joins the pieces in double.
 
-#include <algorithm>
-#include <cmath>
-#include <cstdint>
 #include <memory>
 
-namespace product {
+namespace matmul {
 
 constexpr int kDepth = 64;  // of a piece
 constexpr int kTileRows = 6;
@@ -129,8 +136,8 @@ void multiply_block(
     const int64_t line = (batch * a.rows + first_row + i) * a.columns + first_column;
 #pragma omp simd
     for (int64_t j = 0; j < columns; ++j) {
-      float value = static_cast<float>(s.sums[i][j]);
-      a.out[line + j] = value;
+      const float multiplied = static_cast<float>(s.sums[i][j]);
+      a.out[line + j] = multiplied;
     }
   }
 }
@@ -149,28 +156,30 @@ void multiply(const Arguments& a, int threads) {
   }
 }
 
-}  // namespace product
+}  // namespace matmul
 
 // No tensor may be empty. Element (batch, row, k) of a is a[batch * a_batch + row * a_row + k *
 // a_depth], and so is that of b's row, a column of the product. There is no bias.
-extern "C" void product_run(
+extern "C" void matmul_run(
     const float* a, const float* b, const float* /* bias */,
     float* out, int64_t batches, int64_t rows, int64_t columns, int64_t depth, int64_t a_batch,
     int64_t a_row, int64_t a_depth, int64_t b_batch, int64_t b_row, int64_t b_depth, int threads) {
-  using namespace product;
-  const Operand left = {a, a_batch, a_row, a_depth};
-  const Operand right = {b, b_batch, b_row, b_depth};
-  const Arguments arguments = {
-      left, right, out, batches, rows, columns, depth};
+  using namespace matmul;
+  Arguments arguments = {{a, a_batch, a_row, a_depth}, {b, b_batch, b_row, b_depth}};
+  arguments.out = out;
+  arguments.batches = batches;
+  arguments.rows = rows;
+  arguments.columns = columns;
+  arguments.depth = depth;
   multiply(arguments, threads);
 }
 """
-CPP_FLAGS = ["-O3", "-march=native", "-fopenmp"]
+CPP_FLAGS = ["-O3", "-march=native", "-fno-math-errno", "-fno-trapping-math", "-fopenmp"]
 
 
 @functools.cache
 def _library() -> ctypes.CDLL:
-    """Compile the function, once a process and machine, and declare its C interface."""
+    """Compile the kernels, once a process and machine."""
     text = "\n".join([CPP_SOURCE, *CPP_FLAGS])
     path = load_inline(
         name="matmul_" + hashlib.sha256(text.encode()).hexdigest()[:12],
@@ -180,34 +189,53 @@ def _library() -> ctypes.CDLL:
         is_python_module=False,  # a plain shared library: no torch header, no binding to compile
         no_implicit_headers=True,
     )
-    library = ctypes.CDLL(path)
-    threads = ctypes.c_int
-    tensors = [ctypes.c_void_p] * 4
-    sizes = [ctypes.c_int64] * 10  # strides included
-    library.product_run.argtypes = [*tensors, *sizes, threads]
-    library.product_run.restype = None
-    return library
+    return ctypes.CDLL(path)
+
+
+def _factors(a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Size]:
+    """Return (batches, rows, depth) and (batches, columns, depth), and the shape of their product.
+
+    It is that of torch.matmul, of factors of any strides.
+    """
+    for tensor in (a, b):
+        if tensor.device.type != "cpu" or tensor.dtype != torch.float32:
+            found = f"{tensor.dtype} on {tensor.device}"
+            raise ValueError(f"expected torch.float32 on the CPU, got {found}")
+    if min(a.dim(), b.dim()) < 2 or a.shape[-1] != b.shape[-2]:
+        raise ValueError(f"{tuple(a.shape)} and {tuple(b.shape)} cannot be multiplied")
+    batches = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    shape = torch.Size((*batches, a.shape[-2], b.shape[-1]))
+    if b.dim() == 2:  # one product of all rows
+        return a.flatten(0, -2)[None], b.mT[None], shape
+    a, b = (x.expand(*batches, -1, -1).flatten(0, -3) for x in (a, b.mT))
+    return a, b, shape
 
 
 def _multiply(
-    a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor | None, *others: torch.Tensor
+    name: str,
+    a: torch.Tensor,
+    b: torch.Tensor,
+    tensors: tuple[torch.Tensor | None, ...],
+    sizes: tuple[int, ...] = (),
+    numbers: tuple[float, ...] = (),
 ) -> None:
-    """Multiply (batches, rows, depth) by (batches, columns, depth), both of any strides.
+    """Multiply (batches, rows, depth) by columns' rows on torch's number of threads."""
+    library = _library()
+    sizes = (*a.shape[:2], *b.shape[1:], *a.stride(), *b.stride(), *sizes)
+    sizes = [ctypes.c_int64(size) for size in sizes]
+    numbers = [ctypes.c_float(number) for number in numbers]
+    pointers = [ctypes.c_void_p(t if t is None else t.data_ptr()) for t in (a, b, *tensors)]
+    getattr(library, f"{name}_run")(*pointers, *numbers, *sizes, torch.get_num_threads())
 
-    The other, the product, is contiguous.
-    """
-    sizes = (*a.shape[:2], *b.shape[1:], *a.stride(), *b.stride())
-    pointers = [None if t is None else t.data_ptr() for t in (a, b, bias, *others)]
-    _library().product_run(*pointers, *sizes, torch.get_num_threads())
 
-
-def _check(name: str, tensor: torch.Tensor, device: torch.device) -> None:
-    """Say why the kernels cannot read a tensor."""
-    if device.type != "cpu":
-        raise ValueError(f"{name}: expected a tensor on the CPU, got one on {device}")
-    if tensor.dtype != torch.float32 or tensor.device != device:
-        found = f"{tensor.dtype} on {tensor.device}"
-        raise ValueError(f"{name}: expected torch.float32 on {device}, got {found}")
+def _matmul(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """Return matmul(a, b)."""
+    a, b, shape = _factors(a, b)
+    out = torch.empty(shape, dtype=torch.float32, device=a.device)
+    if out.numel() > 0:
+        tensors = (None, out)
+        _multiply("matmul", a, b, tensors)
+    return out
 
 
 class ModelNew(nn.Module):
@@ -218,28 +246,7 @@ class ModelNew(nn.Module):
         _library()  # compiled here rather than in the first call
 
     def forward(self, A: torch.Tensor, B: torch.Tensor) -> torch.Tensor:
-        """Return the product of A and B in new, contiguous memory."""
-        _check("A", A, A.device)
-        if A.dim() < 2:
-            raise ValueError(f"A: expected 2 or more dimensions, got {tuple(A.shape)}")
-        _check("B", B, A.device)
-        if B.dim() < 2:
-            raise ValueError(f"B: expected 2 or more dimensions, got {tuple(B.shape)}")
-        if A.shape[-1] != B.mT.shape[-1]:
-            shapes = f"{tuple(A.shape)} and {tuple(B.shape)}"
-            raise ValueError(f"A, B: {shapes} cannot be multiplied")
-        # As rows of depth values each.
-        a, b = A, B.mT
-        batches = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])
-        out = a.new_empty(*batches, a.shape[-2], b.shape[-2])
-        if b.dim() == 2:  # one product of all rows
-            a, b = a.flatten(0, -2)[None], b[None]
-        else:
-            a = a.expand(*batches, -1, -1).flatten(0, -3)
-            b = b.expand(*batches, -1, -1).flatten(0, -3)
-        if out.numel() > 0:
-            _multiply(a, b, None, out)
-        return out
+        return _matmul(A, B)
 
 
 def get_inputs():

@@ -2,12 +2,16 @@
 # problem: matmul_add_gelu
 # source: matmul_add_gelu.yaml (sha256 7a9232b0e2be1d8b)
 # backend: cpp
-# templates: matrix_product.py.jinja (sha256 2cc1060ff855078a)
+# templates: plan/head.py.jinja (sha256 e72bb07e9d24da0e)
 # schedule: depth=64
 # render again: kernelgen render matmul_add_gelu --backend cpp
 """Product of two matrices, plus a third, then GELU.
 
-Threads multiply pieces of both operands that fit their caches, and join them in double precision.
+gelu(add(matmul(a, b), y)): pieces of both operands that fit a processor's caches are multiplied in
+fp32.
+
+Written for A of shape (256, 512) and B of shape (512, 384) and y of shape (256, 384); other shapes
+are taken as well.
 
 Forward only: no gradient is recorded.
 """
@@ -25,53 +29,13 @@ depth = 512
 columns = 384
 
 CPP_SOURCE = r"""
-// Element (r, c) is the product of row r of A and column c of B. In the same pass follows, element
-// by element: add y, gelu.
-//
-// A thread takes a block of the product, and pieces of the depth one after the other: it packs what
-// it needs of b as panels that stay in its caches, sums tiles of the products in registers, in
-// float, and joins the pieces in double.
-
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
-#include <memory>
+#include <vector>
 
-namespace product {
-
-constexpr int kDepth = 64;  // of a piece
-constexpr int kTileRows = 6;
-constexpr int kTileColumns = 16;
-constexpr int64_t kRows = 16 * kTileRows;  // of a block
-constexpr int64_t kPanels = 12;
-constexpr int64_t kColumns = kPanels * kTileColumns;
-
-// The compiler makes of it what the CPU has: one register or several.
-typedef float Vector __attribute__((vector_size(kTileColumns * sizeof(float))));
-
-struct Operand {
-  const float* from;
-  int64_t batch_stride;  // all in elements, 0 where the operand is broadcast
-  int64_t row_stride;
-  int64_t depth_stride;
-};
-
-struct Arguments {
-  Operand a;
-  Operand b;
-  const float* y;  // (batches, rows, columns)
-  float* out;  // (batches, rows, columns)
-  int64_t batches;
-  int64_t rows;
-  int64_t columns;
-  int64_t depth;
-};
-
-struct Scratch {
-  alignas(64) float panels[kPanels][kDepth][kTileColumns];
-  double sums[kRows][kColumns];
-};
+#include <omp.h>
 
 // e^x to within two units in the last place, in operations that become vector instructions: 2^n e^r
 // with |r| <= ln(2) / 2, and e^r = 1 + r + r^2 p(r). Beyond the range of normal numbers are 0 and
@@ -96,19 +60,74 @@ inline float fast_exp(float x) {
   return p * power;
 }
 
-// With erfc(z) = exp(-z^2) t (a1 + a2 t + ... + a5 t^4), t = 1 / (1 + 0.3275911 z), to 1.5e-7:
-// Abramowitz and Stegun, 7.1.26. It becomes vector instructions, as std::erf does not.
-inline float gelu(float x) {
-  const float size = std::fabs(x);
-  const float t = 1.0f / (1.0f + 0.231641888f * size);  // z is size / sqrt(2)
-  float p = 1.061405429f;
-  p = p * t - 1.453152027f;
-  p = p * t + 1.421413741f;
-  p = p * t - 0.284496736f;
-  p = p * t + 0.254829592f;
-  const float erfc = p * t * fast_exp(-0.5f * x * x);
-  return 0.5f * x * (x < 0.0f ? erfc : 2.0f - erfc);
+// e^(z^2) erfc(z) of z >= 0, to 5e-8, as t p(t) with t = 1 / (1 + z / 2).
+inline float scaled_erfc(float z) {
+  const float t = 1.0f / (1.0f + 0.5f * z);
+  float p = -0.0590691566f;
+  p = p * t + 0.284575909f;
+  p = p * t - 0.487201869f;
+  p = p * t + 0.278069377f;
+  p = p * t - 0.0266271625f;
+  p = p * t + 0.202687487f;
+  p = p * t + 0.243103608f;
+  p = p * t + 0.282375336f;
+  p = p * t + 0.282086402f;
+  return p * t;
 }
+
+// By erfc, which is accurate where 1 + erf cancels.
+inline float gelu_erfc(float x) {
+  const float tail = scaled_erfc(0.70710678f * std::fabs(x)) * fast_exp(-0.5f * x * x);
+  return 0.5f * x * (x < 0.0f ? tail : 2.0f - tail);
+}
+
+// Element (r, c) is the product of row r of a and column c of b; it becomes gelu(add(that, y)).
+//
+// A thread takes a block of the product, and pieces of the depth one after the other: it packs what
+// it needs of b as panels that stay in its caches, sums tiles of the products in registers, in
+// float, and joins the pieces in double.
+
+#include <memory>
+
+namespace matmul_add_gelu {
+
+constexpr int kDepth = 64;  // of a piece
+constexpr int kTileRows = 6;
+constexpr int kTileColumns = 16;
+constexpr int64_t kRows = 16 * kTileRows;  // of a block
+constexpr int64_t kPanels = 12;
+constexpr int64_t kColumns = kPanels * kTileColumns;
+
+// The compiler makes of it what the CPU has: one register or several.
+typedef float Vector __attribute__((vector_size(kTileColumns * sizeof(float))));
+
+struct Operand {
+  const float* from;
+  int64_t batch_stride;  // all in elements, 0 where the operand is broadcast
+  int64_t row_stride;
+  int64_t depth_stride;
+};
+
+// What is read for each element of out, or for several.
+struct Beside {
+  const float* y;
+};
+
+struct Arguments {
+  Operand a;
+  Operand b;
+  Beside beside;
+  float* out;  // (batches, rows, columns)
+  int64_t batches;
+  int64_t rows;
+  int64_t columns;
+  int64_t depth;
+};
+
+struct Scratch {
+  alignas(64) float panels[kPanels][kDepth][kTileColumns];
+  double sums[kRows][kColumns];
+};
 
 // Packs columns of the product's b, the values of one depth side by side. Where there are no more,
 // the last one is repeated: nobody stores its products there.
@@ -169,10 +188,9 @@ void multiply_block(
     const int64_t line = (batch * a.rows + first_row + i) * a.columns + first_column;
 #pragma omp simd
     for (int64_t j = 0; j < columns; ++j) {
-      float value = static_cast<float>(s.sums[i][j]);
-      value += a.y[line + j];
-      value = gelu(value);
-      a.out[line + j] = value;
+      const float multiplied = static_cast<float>(s.sums[i][j]);
+      const int64_t at = line + j;
+      a.out[line + j] = gelu_erfc(multiplied + a.beside.y[at]);
     }
   }
 }
@@ -191,29 +209,32 @@ void multiply(const Arguments& a, int threads) {
   }
 }
 
-}  // namespace product
+}  // namespace matmul_add_gelu
 
 // No tensor may be empty. Element (batch, row, k) of a is a[batch * a_batch + row * a_row + k *
 // a_depth], and so is that of b's row, a column of the product. There is no bias.
-extern "C" void product_run(
+extern "C" void matmul_add_gelu_run(
     const float* a, const float* b, const float* /* bias */,
-    const float* y,
+    const float* beside_y,
     float* out, int64_t batches, int64_t rows, int64_t columns, int64_t depth, int64_t a_batch,
     int64_t a_row, int64_t a_depth, int64_t b_batch, int64_t b_row, int64_t b_depth, int threads) {
-  using namespace product;
-  const Operand left = {a, a_batch, a_row, a_depth};
-  const Operand right = {b, b_batch, b_row, b_depth};
-  const Arguments arguments = {
-      left, right, y, out, batches, rows, columns, depth};
+  using namespace matmul_add_gelu;
+  Arguments arguments = {{a, a_batch, a_row, a_depth}, {b, b_batch, b_row, b_depth}};
+  arguments.beside.y = beside_y;
+  arguments.out = out;
+  arguments.batches = batches;
+  arguments.rows = rows;
+  arguments.columns = columns;
+  arguments.depth = depth;
   multiply(arguments, threads);
 }
 """
-CPP_FLAGS = ["-O3", "-march=native", "-fopenmp"]
+CPP_FLAGS = ["-O3", "-march=native", "-fno-math-errno", "-fno-trapping-math", "-fopenmp"]
 
 
 @functools.cache
 def _library() -> ctypes.CDLL:
-    """Compile the function, once a process and machine, and declare its C interface."""
+    """Compile the kernels, once a process and machine."""
     text = "\n".join([CPP_SOURCE, *CPP_FLAGS])
     path = load_inline(
         name="matmul_add_gelu_" + hashlib.sha256(text.encode()).hexdigest()[:12],
@@ -223,40 +244,62 @@ def _library() -> ctypes.CDLL:
         is_python_module=False,  # a plain shared library: no torch header, no binding to compile
         no_implicit_headers=True,
     )
-    library = ctypes.CDLL(path)
-    threads = ctypes.c_int
-    tensors = [ctypes.c_void_p] * 5
-    sizes = [ctypes.c_int64] * 10  # strides included
-    library.product_run.argtypes = [*tensors, *sizes, threads]
-    library.product_run.restype = None
-    return library
+    return ctypes.CDLL(path)
+
+
+def _factors(a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Size]:
+    """Return (batches, rows, depth) and (batches, columns, depth), and the shape of their product.
+
+    It is that of torch.matmul, of factors of any strides.
+    """
+    for tensor in (a, b):
+        if tensor.device.type != "cpu" or tensor.dtype != torch.float32:
+            found = f"{tensor.dtype} on {tensor.device}"
+            raise ValueError(f"expected torch.float32 on the CPU, got {found}")
+    if min(a.dim(), b.dim()) < 2 or a.shape[-1] != b.shape[-2]:
+        raise ValueError(f"{tuple(a.shape)} and {tuple(b.shape)} cannot be multiplied")
+    batches = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    shape = torch.Size((*batches, a.shape[-2], b.shape[-1]))
+    if b.dim() == 2:  # one product of all rows
+        return a.flatten(0, -2)[None], b.mT[None], shape
+    a, b = (x.expand(*batches, -1, -1).flatten(0, -3) for x in (a, b.mT))
+    return a, b, shape
 
 
 def _multiply(
-    a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor | None, *others: torch.Tensor
+    name: str,
+    a: torch.Tensor,
+    b: torch.Tensor,
+    tensors: tuple[torch.Tensor | None, ...],
+    sizes: tuple[int, ...] = (),
+    numbers: tuple[float, ...] = (),
 ) -> None:
-    """Multiply (batches, rows, depth) by (batches, columns, depth), both of any strides.
-
-    The others, y and the product, are contiguous.
-    """
-    sizes = (*a.shape[:2], *b.shape[1:], *a.stride(), *b.stride())
-    pointers = [None if t is None else t.data_ptr() for t in (a, b, bias, *others)]
-    _library().product_run(*pointers, *sizes, torch.get_num_threads())
-
-
-def _check(name: str, tensor: torch.Tensor, device: torch.device) -> None:
-    """Say why the kernels cannot read a tensor."""
-    if device.type != "cpu":
-        raise ValueError(f"{name}: expected a tensor on the CPU, got one on {device}")
-    if tensor.dtype != torch.float32 or tensor.device != device:
-        found = f"{tensor.dtype} on {tensor.device}"
-        raise ValueError(f"{name}: expected torch.float32 on {device}, got {found}")
+    """Multiply (batches, rows, depth) by columns' rows on torch's number of threads."""
+    library = _library()
+    sizes = (*a.shape[:2], *b.shape[1:], *a.stride(), *b.stride(), *sizes)
+    sizes = [ctypes.c_int64(size) for size in sizes]
+    numbers = [ctypes.c_float(number) for number in numbers]
+    pointers = [ctypes.c_void_p(t if t is None else t.data_ptr()) for t in (a, b, *tensors)]
+    getattr(library, f"{name}_run")(*pointers, *numbers, *sizes, torch.get_num_threads())
 
 
-def _readable(name: str, tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
+def _readable(name: str, tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     """Return a tensor as contiguous memory, or say why the kernels cannot read it."""
-    _check(name, tensor, device)
+    if tensor.device.type != "cpu" or tensor.dtype != dtype:
+        found = f"{tensor.dtype} on {tensor.device}"
+        raise ValueError(f"{name}: expected {dtype} on the CPU, got {found}")
     return tensor.contiguous()
+
+
+def _matmul_add_gelu(a: torch.Tensor, b: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """Return gelu(add(matmul(a, b), y))."""
+    a, b, shape = _factors(a, b)
+    out = torch.empty(shape, dtype=torch.float32, device=a.device)
+    y = _readable("y", y.expand(shape), torch.float32)
+    if out.numel() > 0:
+        tensors = (None, y, out)
+        _multiply("matmul_add_gelu", a, b, tensors)
+    return out
 
 
 class ModelNew(nn.Module):
@@ -267,31 +310,7 @@ class ModelNew(nn.Module):
         _library()  # compiled here rather than in the first call
 
     def forward(self, A: torch.Tensor, B: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-        """Return the product of A and B in new, contiguous memory."""
-        _check("A", A, A.device)
-        if A.dim() < 2:
-            raise ValueError(f"A: expected 2 or more dimensions, got {tuple(A.shape)}")
-        _check("B", B, A.device)
-        if B.dim() < 2:
-            raise ValueError(f"B: expected 2 or more dimensions, got {tuple(B.shape)}")
-        if A.shape[-1] != B.mT.shape[-1]:
-            shapes = f"{tuple(A.shape)} and {tuple(B.shape)}"
-            raise ValueError(f"A, B: {shapes} cannot be multiplied")
-        # As rows of depth values each.
-        a, b = A, B.mT
-        batches = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])
-        out = a.new_empty(*batches, a.shape[-2], b.shape[-2])
-        if y.shape != out.shape:
-            raise ValueError(f"y: expected {tuple(out.shape)}, got {tuple(y.shape)}")
-        y = _readable("y", y, out.device)
-        if b.dim() == 2:  # one product of all rows
-            a, b = a.flatten(0, -2)[None], b[None]
-        else:
-            a = a.expand(*batches, -1, -1).flatten(0, -3)
-            b = b.expand(*batches, -1, -1).flatten(0, -3)
-        if out.numel() > 0:
-            _multiply(a, b, None, y, out)
-        return out
+        return _matmul_add_gelu(A, B, y)
 
 
 def get_inputs():

@@ -2,7 +2,7 @@
 # problem: rmsnorm
 # source: rmsnorm.yaml (sha256 f46cc0049780c4dd)
 # backend: cpp
-# templates: segment_norm.py.jinja (sha256 1a9299cbf1fc8330)
+# templates: segment_norm.py.jinja (sha256 02683fa7d2bacf1c)
 # schedule: batch=512 slice=16384
 # render again: kernelgen render rmsnorm --backend cpp
 """RMSNorm over the last dimension with a weight for each element.

@@ -2,7 +2,7 @@
 # problem: softmax
 # source: softmax.yaml (sha256 5d185dad9ceb7d40)
 # backend: cpp
-# templates: segment_norm.py.jinja (sha256 36be4d14c1620b4c)
+# templates: segment_norm.py.jinja (sha256 76a7b9579623eb8d)
 # schedule: batch=512 slice=16384
 # render again: kernelgen render softmax --backend cpp
 """softmax along dimension 1.
