@@ -72,10 +72,12 @@ def _product(
     stage: Library, types: Mapping[str, TensorType], arch: Architecture | None
 ) -> Product | None:
     """Return a stage of torch's as a product, if it is one that a kernel does sooner."""
-    (out,) = stage.types[:1]
     found = _factors(stage)
     values = [one.name for one in found if isinstance(one, Reference) and one.name in types]
-    if out is None or not found or len(values) != len(found):
+    if not found or len(values) != len(found):
+        return None
+    (out,) = stage.types
+    if out is None:
         return None
     left, right, *bias = (types[value] for value in values)
     if (
