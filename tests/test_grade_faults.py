@@ -94,7 +94,7 @@ def test_a_killed_oracle_is_named_with_its_stage_and_the_next_file_is_graded(
         assert "SIGKILL" in verdict.reason
         assert verdict.timing is None
     assert last.status is Status.PASSED
-    assert left_behind() == []
+    assert left_behind() == {}
 
 
 @pytest.mark.parametrize("above", [1, 2], ids=["the server", "its zygote"])
@@ -120,7 +120,7 @@ def test_a_killed_fork_server_is_the_grader_s_and_the_next_file_gets_a_new_one(
     assert "the fork server is gone" in first.reason
     assert second.status is Status.PASSED
     assert not any(map(alive, killed))
-    assert left_behind() == []
+    assert left_behind() == {}
 
 
 def test_every_message_to_the_oracle_has_a_stage() -> None:

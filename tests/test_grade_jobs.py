@@ -87,7 +87,7 @@ def test_builds_overlap_and_nothing_else_happens_while_one_is_timed(tmp_path: Pa
     second = order.index(1)
     assert 0 in order[second:], "the second one began before the first had its verdict"
     assert any(text.startswith("waiting for the others") for _, text in recorder.told)
-    assert left_behind() == []
+    assert left_behind() == {}
 
 
 @pytest.mark.parametrize("fits", [True, False])
@@ -111,7 +111,7 @@ def test_main_cases_are_checked_beside_each_other_where_they_fit_a_gpu(
     options = msgspec.structs.replace(TIMED, time=False)
     run = grade(copies(tmp_path, 3), options=options, jobs=3)
     assert {verdict.status for verdict in run.verdicts} == {Status.PASSED}
-    assert left_behind() == []
+    assert left_behind() == {}
 
 
 def test_a_file_of_its_own_options_alone_beside_nobody(tmp_path: Path) -> None:
@@ -238,7 +238,7 @@ def test_a_file_may_be_taken_back(tmp_path: Path) -> None:
             hanging.result(20)
         assert last.result(60).passed
         hands.cancel(last)
-    assert left_behind() == []
+    assert left_behind() == {}
     assert hands.submit(JOB).cancelled()
 
 
@@ -260,7 +260,7 @@ def test_an_interruption_ends_every_lane_and_keeps_what_is_known(
     assert verdicts[0].status is Status.BROKEN_CONTRACT
     assert [one.solution for one in verdicts] == [str(file) for file in files[: len(verdicts)]]
     assert len(verdicts) < len(files)
-    assert left_behind() == []
+    assert left_behind() == {}
 
 
 def test_a_lane_that_cannot_be_opened_leaves_its_files_to_the_others(
@@ -310,7 +310,7 @@ def test_what_an_observer_raises_ends_the_run(tmp_path: Path) -> None:
     broken.write_text("def forward(:\n", encoding="utf-8")
     with pytest.raises(BrokenPipeError):
         grade([broken, *copies(tmp_path, 1)], options=TIMED, observer=Gone(), jobs=2)
-    assert left_behind() == []
+    assert left_behind() == {}
 
 
 # The lock

@@ -189,11 +189,11 @@ class InterruptsIn:
         """Wait."""
 
 
-def left_behind() -> list[int]:
-    """Return what runs below this process, but for what all tests share."""
+def left_behind() -> dict[int, str]:
+    """Return what runs below this process, but for what all tests share, with its command lines."""
     names = ("grading.forkserver", "planning.capture_host")
     shared = [pid for pid in children(os.getpid()) if any(n in command_of(pid) for n in names)]
-    return [pid for pid in descendants(os.getpid()) if pid not in shared]
+    return {pid: command_of(pid) for pid in descendants(os.getpid()) if pid not in shared}
 
 
 def command_of(pid: int) -> str:

@@ -87,7 +87,7 @@ def test_a_checkout_is_linted_several_problems_at_once_into_a_record(tmp_path: P
     assert len({one.sha256 for one in found.cases}) == 5
     assert found.device
     assert found.seconds > 0
-    assert left_behind() == []
+    assert left_behind() == {}
 
 
 def test_what_is_refused_beside_others_is_linted_again_alone(
@@ -126,7 +126,7 @@ def test_a_failure_ends_all_that_was_started(tmp_path: Path) -> None:
 
     with pytest.raises(KeyboardInterrupt):
         lint(tmp_path, fail, jobs=2)
-    assert left_behind() == []
+    assert left_behind() == {}
 
 
 def test_an_interrupted_run_records_what_it_found_and_what_is_left(

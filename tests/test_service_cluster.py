@@ -4,6 +4,7 @@ The cluster's two nodes are on this machine, and their GPUs are numbers that Ray
 """
 
 import asyncio
+import contextlib
 import os
 import signal
 import subprocess
@@ -15,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_grade_supervisor import HONEST, command_of, left_behind, problem_of
+from test_grade_supervisor import HONEST, left_behind, problem_of
 
 from kernelgen.errors import KernelgenFault, UserError
 from kernelgen.grading.options import GradeOptions
@@ -59,11 +60,18 @@ def _nodes() -> Iterator[Any]:
         yield found
     finally:
         found.shutdown()
+        # Ray's shutdown does not wait for the last of its processes.
+        deadline = time.monotonic() + 30
+        while (left := left_behind()) and time.monotonic() < deadline:
+            time.sleep(0.1)
+        for pid in left:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
 
 
 def processes_of(words: str) -> list[int]:
     """Return what runs below this process with these words in its command line."""
-    return [pid for pid in left_behind() if words in command_of(pid)]
+    return [pid for pid, command in left_behind().items() if words in command]
 
 
 def workers() -> list[int]:

@@ -46,7 +46,7 @@ def test_texts_and_files_get_their_verdicts(tmp_path: Path) -> None:
             assert found[str(missing)] is Status.BROKEN_CONTRACT
 
     asyncio.run(main())
-    assert left_behind() == []
+    assert left_behind() == {}
 
 
 def test_a_generator_is_taken_as_there_is_room(tmp_path: Path) -> None:
@@ -89,7 +89,7 @@ def test_cancelling_leaves_nothing_running_and_others_go_on() -> None:
             await left
 
     asyncio.run(main())
-    assert left_behind() == []
+    assert left_behind() == {}
     assert not [one for one in threading.enumerate() if one.name.startswith("kernelgen-")]
 
 

@@ -434,7 +434,7 @@ def test_a_killed_service_loses_nothing_that_it_accepted(tmp_path: Path) -> None
     assert states(tmp_path) == []
     with Journal(tmp_path / "verdicts.journal") as journal:
         assert journal.count == len(texts)
-    assert left_behind() == []
+    assert left_behind() == {}
 
 
 @pytest.mark.parametrize(
