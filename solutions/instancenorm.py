@@ -2,16 +2,15 @@
 # problem: instancenorm
 # source: instancenorm.yaml (sha256 1506eb1644db4ce6)
 # backend: cuda, sm_90a
-# templates: segment_norm.py.jinja (sha256 cacc9f067b4bf651)
+# templates: plan/head.py.jinja (sha256 62695cc6af6c051f)
 # schedule: sets=2 workers=256 vectors=4 slots=14 ahead=4 listeners=2
 # render again: kernelgen render instancenorm
 """InstanceNorm2d without affine parameters or running statistics.
 
-The channels of all samples are segments of contiguous memory. Each segment is normalised by its own
-mean and variance.
+mul(sub(x, mean(x)), rsqrt(add(variance(x), 1e-05))); the shared memory of all blocks holds
+segments, which are read once.
 
-Written for segments of 262144 elements, any number of them, on sm_90a; other inputs take the
-general kernel.
+Written for x of shape (112, 64, 512, 512); other shapes are taken as well.
 
 Forward only: no gradient is recorded.
 """
@@ -30,24 +29,22 @@ height = 512
 width = 512
 
 CUDA_SOURCE = r"""
-// The channels of all samples are segments of contiguous memory. Each segment is normalised by its
-// own mean and variance.
-//
-// norm_in_rings reads and writes memory once: resident blocks keep slices of the segments in shared
-// memory until a slice's whole segment has been summed, by whichever blocks.
-// It is for aligned segments of 262144 elements. map_slices, with sum_slices before it where
-// segments are cut, takes whatever else there is.
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 
-namespace segment_norm {
+// mul(sub(x, mean(x)), rsqrt(add(variance(x), 1e-05))).
+//
+// segment_in_rings reads and writes memory once: resident blocks keep slices of the segments in
+// shared memory until a slice's whole segment has been summed, by whichever blocks.
+// It is for aligned segments of 262144 elements. map_slices, with sum_slices before it where
+// segments are cut, takes whatever else there is.
+namespace instance_norm_segment {
 
 struct Arguments {
   const float* x;  // (segments, length)
   float* out;  // (segments, length), may be x itself
-  int64_t segments;
-  int64_t length;
-  float eps;
+  int64_t segments, length;
 };
 
 // What the fast kernel is written for; the number of segments is free.
@@ -64,16 +61,10 @@ __device__ double warp_sum(double value) {
   return value;
 }
 
-// A factor as the sum of two floats: what is multiplied by both is rounded about once.
-struct Factor {
-  float hi;
-  float lo;
-};
-
-__device__ Factor factor_of(double exact) {
-  const float hi = static_cast<float>(exact);
-  const float lo = static_cast<float>(exact - hi);
-  return {hi, isfinite(lo) ? lo : 0.0f};
+// What is lost of a number when it is rounded to a float.
+__device__ float rest_of(double exact) {
+  const double rest = exact - static_cast<float>(exact);
+  return isfinite(rest) ? static_cast<float>(rest) : 0.0f;
 }
 
 // Of some values x of a segment: the sums of d = x - first and of d * d, where `first` is the
@@ -108,6 +99,12 @@ __device__ Sums sums_of(const float (&values)[kBatch], float first) {
   return sums;
 }
 
+__device__ double variance_of(const Sums& s, double length) {
+  const double shift = s.sum / length;
+  const double variance = s.squares / length - shift * shift;
+  return variance < 0.0 ? 0.0 : variance;  // a NaN stays one
+}
+
 constexpr int kWords = 2;
 
 __device__ void pack(const Sums& sums, uint64_t (&words)[kWords]) {
@@ -119,25 +116,19 @@ __device__ Sums unpacked(const uint64_t (&words)[kWords]) {
   return {__longlong_as_double(words[0]), __longlong_as_double(words[1])};
 }
 
-// The mean is that of the type float that is nearest to it, and a rest.
-struct Statistics {
-  float mean;
-  float shift;  // the rest of the mean, normalised, with its sign changed
-  Factor deviation;  // its inverse
+struct Outcome {
+  float mean, rsqrt_, mean_rest;
 };
 
-__device__ Statistics statistics_of(const Sums& sums, double length, float first, float eps) {
-  const double shift = sums.sum / length;
-  const double variance = sums.squares / length - shift * shift;
-  const double mean = first + shift;
-  const float rounded = static_cast<float>(mean);
-  const double inverse = rsqrt((variance < 0.0 ? 0.0 : variance) + eps);  // a NaN stays one
-  return {rounded, static_cast<float>((rounded - mean) * inverse), factor_of(inverse)};
+__device__ Outcome outcome_of(const Sums& s, double length, float first) {
+  const double mean = first + s.sum / length;
+  const double variance = variance_of(s, length);
+  return {float(mean), float(rsqrt(variance + 1e-05f)), rest_of(mean)};
 }
 
-__device__ float normalised(const Statistics& s, float x) {
-  const float distance = x - s.mean;
-  return fmaf(distance, s.deviation.hi, fmaf(distance, s.deviation.lo, s.shift));
+__device__ float mapped(const Outcome& o, float x) {
+  const auto [mean, rsqrt_, mean_rest] = o;
+  return (x - mean - mean_rest) * rsqrt_;
 }
 
 __device__ void spread(const float4& vector, float* values) {
@@ -213,20 +204,22 @@ __global__ void __launch_bounds__(kMostThreads)
     for (int k = threadIdx.x; k < slices; k += blockDim.x) sums = sums + own[k];
     sums = row_sum(sums);
   }
-  const Statistics s = statistics_of(sums, static_cast<double>(a.length), first, a.eps);
+  const Outcome s = outcome_of(sums, static_cast<double>(a.length), first);
   constexpr int kTogether = 4;  // loads that are on their way before the first store
-  for (int64_t i = slice.begin + threadIdx.x; i < slice.end; i += kTogether * blockDim.x) {
+  for (int64_t begin = slice.begin + threadIdx.x; begin < slice.end;
+      begin += kTogether * blockDim.x) {
     float values[kTogether];
 #pragma unroll
     for (int k = 0; k < kTogether; ++k) {
-      const int64_t at = i + k * blockDim.x;
+      const int64_t at = begin + k * blockDim.x;
       if (at < slice.end) values[k] = a.x[start + at];
     }
 #pragma unroll
     for (int k = 0; k < kTogether; ++k) {
-      const int64_t at = i + k * blockDim.x;
+      const int64_t at = begin + k * blockDim.x;
       if (at >= slice.end) break;
-      a.out[start + at] = normalised(s, values[k]);
+      const int64_t i = start + at;
+      a.out[i] = mapped(s, values[k]);
     }
   }
 }
@@ -421,7 +414,7 @@ struct Shared {
   unsigned slices[kSlots];  // that are in the slots
   float4 first[kSlots];  // the vector with the first value of the segment
   Sums parts[kSlots][kWorkerWarps];
-  Statistics statistics[kSlots];
+  Outcome statistics[kSlots];
 };
 
 // Goes round the ring. The parity of a barrier's phase changes with every round.
@@ -491,7 +484,7 @@ __device__ void publish_slices(const Board& board, Shared& shared) {
 // Listeners take turns.
 __device__ void listen(const Arguments& a, const Board& board, Shared& shared, int listener) {
   unsigned known = kNoSlice;  // segment
-  Statistics s{};
+  Outcome s{};
   Turn turn;
   for (turn.next(listener);; turn.next(kListeners)) {
     ptx::wait(&shared.filled[turn.slot], turn.parity);
@@ -500,7 +493,7 @@ __device__ void listen(const Arguments& a, const Board& board, Shared& shared, i
     if (slice / kSlices != known) {
       known = slice / kSlices;
       const Sums sums = gather(board.parts + int64_t{known} * kSlices * kWords);
-      s = statistics_of(sums, kLength, shared.first[turn.slot].x, a.eps);
+      s = outcome_of(sums, kLength, shared.first[turn.slot].x);
     }
     __syncwarp();  // no lane reads the slot any more
     if (threadIdx.x % kWarp == 0) {
@@ -528,7 +521,7 @@ __device__ void sum_slot(Shared& shared, int slot, const float4* ring, int worke
 __device__ void write_slot(
     const Arguments& a, Shared& shared, int slot, const float4* ring, int worker) {
   float* out = a.out + int64_t{shared.slices[slot]} * kSlotLength;
-  const Statistics s = shared.statistics[slot];
+  const Outcome s = shared.statistics[slot];
   float values[kVectors][4];
 #pragma unroll
   for (int k = 0; k < kVectors; ++k) spread(ring[k * kWorkers + worker], values[k]);
@@ -538,7 +531,7 @@ __device__ void write_slot(
   for (int k = 0; k < kVectors; ++k) {
     const int i = (k * kWorkers + worker) * 4;
 #pragma unroll
-    for (int j = 0; j < 4; ++j) values[k][j] = normalised(s, values[k][j]);
+    for (int j = 0; j < 4; ++j) values[k][j] = mapped(s, values[k][j]);
     const float4 vector = make_float4(values[k][0], values[k][1], values[k][2], values[k][3]);
     *reinterpret_cast<float4*>(out + i) = vector;
   }
@@ -581,7 +574,7 @@ __device__ void work(const Arguments& a, Shared& shared, const float4* ring) {
 }
 
 __global__ void __launch_bounds__(kRingThreads, 1)
-    norm_in_rings(Arguments a, unsigned total /* slices */, Board board) {
+    segment_in_rings(Arguments a, unsigned total /* slices */, Board board) {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
   // Copies to anywhere else than whole lines of 128 bytes take far longer.
   extern __shared__ __align__(128) float4 ring[];
@@ -624,7 +617,7 @@ cudaError_t launch_resident(const Arguments& a, void* workspace, cudaStream_t st
   cudaGetDevice(&device);
   cudaDeviceGetAttribute(&blocks, cudaDevAttrMultiProcessorCount, device);
   cudaDeviceGetAttribute(&most_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
-  cudaFuncGetAttributes(&attributes, norm_in_rings);
+  cudaFuncGetAttributes(&attributes, segment_in_rings);
   // Compiled for an architecture before sm_90, the kernel is empty.
   const bool compiled = attributes.ptxVersion >= 90;
   constexpr int kLeastBlocks = (kSlices + kSlots - 1) / kSlots;  // whose slots hold a segment
@@ -635,7 +628,7 @@ cudaError_t launch_resident(const Arguments& a, void* workspace, cudaStream_t st
   Board board = {parts, reinterpret_cast<unsigned*>(parts + int64_t{total} * kWords)};
   void* parameters[] = {&arguments, &total, &board};
   const dim3 grid(blocks), block(kRingThreads);
-  const auto kernel = norm_in_rings;
+  const auto kernel = segment_in_rings;
   cudaError_t status =
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kRingBytes);
   if (status != cudaSuccess) return status;
@@ -647,7 +640,6 @@ cudaError_t launch_resident(const Arguments& a, void* workspace, cudaStream_t st
   cudaGetLastError();  // forgotten
   return cudaErrorNotSupported;
 }
-
 bool is_for_the_fast_kernel(const Arguments& a) {
   uintptr_t address = reinterpret_cast<uintptr_t>(a.x) | reinterpret_cast<uintptr_t>(a.out);
   const bool aligned = address % sizeof(float4) == 0;
@@ -655,24 +647,22 @@ bool is_for_the_fast_kernel(const Arguments& a) {
   return shape && aligned && a.segments <= INT32_MAX / kSlices;
 }
 
-}  // namespace segment_norm
+}  // namespace instance_norm_segment
 
 // Bytes of device memory that the launch needs for itself.
-extern "C" int64_t segment_norm_workspace_bytes(
-    int64_t segments, int64_t length) {
-  using namespace segment_norm;
+extern "C" int64_t instance_norm_workspace_bytes(int64_t segments, int64_t length) {
+  using namespace instance_norm_segment;
   const int64_t parts = length == kLength ? board_bytes(segments) : 0;
   return std::max(parts, partial_bytes(segments, length));
 }
 
 // Queues the kernels on the stream and returns a cudaError_t. No tensor may be empty.
-extern "C" int segment_norm_launch(
-    const float* x,
-    float* out,
-    void* workspace, int64_t segments, int64_t length, float eps,
+extern "C" int instance_norm_launch(
+    const float* x, float* out, void* workspace, int64_t segments, int64_t length,
+        int64_t /* inner: 1 */,
     cudaStream_t stream) {
-  using namespace segment_norm;
-  const Arguments a = {x, out, segments, length, eps};
+  using namespace instance_norm_segment;
+  const Arguments a = {x, out, segments, length};
   if (is_for_the_fast_kernel(a)) {
     const cudaError_t status = launch_resident(a, workspace, stream);
     if (status != cudaErrorNotSupported) return status;
@@ -685,7 +675,7 @@ CUDA_FLAGS = ["-O3"]
 
 @functools.cache
 def _library() -> ctypes.CDLL:
-    """Compile the kernels, once a process and machine, and declare their C interface."""
+    """Compile the kernels, once a process and machine."""
     text = "\n".join([CUDA_SOURCE, *CUDA_FLAGS])
     path = load_inline(
         name="instancenorm_" + hashlib.sha256(text.encode()).hexdigest()[:12],
@@ -695,39 +685,62 @@ def _library() -> ctypes.CDLL:
         is_python_module=False,  # a plain shared library: no torch header, no binding to compile
         no_implicit_headers=True,
     )
-    library = ctypes.CDLL(path)
-    workspace = stream = ctypes.c_void_p
-    tensors = [ctypes.c_void_p] * 2
-    sizes = [ctypes.c_int64] * 2
-    library.segment_norm_workspace_bytes.argtypes = sizes
-    library.segment_norm_workspace_bytes.restype = ctypes.c_int64
-    library.segment_norm_launch.argtypes = [*tensors, workspace, *sizes, ctypes.c_float, stream]
-    library.segment_norm_launch.restype = ctypes.c_int
-    return library
+    return ctypes.CDLL(path)
 
 
-def _run(tensors: tuple[torch.Tensor, ...], sizes: tuple[int, ...], eps: float) -> None:
-    """Queue the kernels on the current stream of the device that holds the tensors."""
-    library = _library()
+def _launch(
+    name: str,
+    tensors: tuple[torch.Tensor, ...],
+    sizes: tuple[int, ...],
+    numbers: tuple[float, ...] = (),
+) -> None:
+    """Queue a kernel on the current stream of the device that holds the tensors."""
+    arguments = [ctypes.c_void_p(tensor.data_ptr()) for tensor in tensors]
+    arguments += [ctypes.c_float(number) for number in numbers]
+    arguments += [ctypes.c_int64(size) for size in sizes]
     device = tensors[0].device
-    size = library.segment_norm_workspace_bytes(*sizes)
-    workspace = torch.empty(size, dtype=torch.uint8, device=device)
-    pointers = [tensor.data_ptr() for tensor in (*tensors, workspace)]
     with torch.cuda.device(device):
-        stream = torch.cuda.current_stream(device).cuda_stream
-        status = library.segment_norm_launch(*pointers, *sizes, eps, stream)
+        stream = ctypes.c_void_p(torch.cuda.current_stream(device).cuda_stream)
+        status = getattr(_library(), name + "_launch")(*arguments, stream)
     if status != 0:
         raise torch.cuda.CudaError(status)
 
 
-def _readable(name: str, tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
+def _readable(name: str, tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     """Return a tensor as contiguous memory, or say why the kernels cannot read it."""
-    if device.type != "cuda":
-        raise ValueError(f"{name}: expected a tensor on a CUDA device, got one on {device}")
-    if tensor.dtype != torch.float32 or tensor.device != device:
+    if tensor.device.type != "cuda" or tensor.dtype != dtype:
         found = f"{tensor.dtype} on {tensor.device}"
-        raise ValueError(f"{name}: expected torch.float32 on {device}, got {found}")
+        raise ValueError(f"{name}: expected {dtype} on a CUDA device, got {found}")
     return tensor.contiguous()
+
+
+def _expect(name: str, found: object, expected: object) -> None:
+    """Refuse what the file is not written for."""
+    if found != expected:
+        raise ValueError(f"{name}: the file is for {expected}, got {found}; render it again")
+
+
+def _workspace(name: str, device: torch.device, *sizes: int) -> torch.Tensor:
+    """Return the device memory that a launch needs for itself."""
+    count = getattr(_library(), name + "_workspace_bytes")
+    count.restype = ctypes.c_int64
+    found = count(*map(ctypes.c_int64, sizes))
+    return torch.empty(found, dtype=torch.uint8, device=device)
+
+
+def _instance_norm(x: torch.Tensor) -> torch.Tensor:
+    """Return mul(sub(x, mean(x)), rsqrt(add(variance(x), 1e-05)))."""
+    x = _readable("x", x, torch.float32)
+    shape = x.shape
+    _expect("whether x is of images", len(shape) in (3, 4), True)
+    length = shape[-2 :].numel()
+    out = torch.empty(shape, dtype=torch.float32, device=x.device)
+    if shape.numel() > 0:
+        sizes = (shape.numel() // length, length, 1)
+        workspace = _workspace("instance_norm", out.device, *sizes[:2])
+        tensors = (x, out, workspace)
+        _launch("instance_norm", tensors, sizes)
+    return out
 
 
 class ModelNew(nn.Module):
@@ -739,17 +752,7 @@ class ModelNew(nn.Module):
         _library()  # compiled here rather than in the first call
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Return the norm of x in new, contiguous memory."""
-        if x.dim() not in (3, 4):
-            expected = "([N,] C, H, W)"
-            raise ValueError(f"x: expected {expected}, got {tuple(x.shape)}")
-        x = _readable("x", x, x.device)
-        out = torch.empty_like(x)
-        if x.numel() > 0:
-            sizes = (x.shape[:-2].numel(), x.shape[-2:].numel())
-            tensors = (x, out)
-            _run(tensors, sizes, self.inorm.eps)
-        return out
+        return _instance_norm(x)
 
 
 def get_inputs():

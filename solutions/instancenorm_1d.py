@@ -2,16 +2,15 @@
 # problem: instancenorm_1d
 # source: instancenorm_1d.yaml (sha256 22fffade84e3c404)
 # backend: cuda, sm_90a
-# templates: segment_norm.py.jinja (sha256 cacc9f067b4bf651)
+# templates: plan/head.py.jinja (sha256 62695cc6af6c051f)
 # schedule: threads=1024 items=32
 # render again: kernelgen render instancenorm_1d
 """InstanceNorm1d without affine parameters or running statistics.
 
-The channels of all samples are segments of contiguous memory. Each segment is normalised by its own
-mean and variance.
+mul(sub(x, mean(x)), rsqrt(add(variance(x), 1e-05))); a block's cache holds a segment, which is read
+from memory once.
 
-Written for segments of 32768 elements, any number of them, on sm_90a; other inputs take the general
-kernel.
+Written for x of shape (64, 128, 32768); other shapes are taken as well.
 
 Forward only: no gradient is recorded.
 """
@@ -29,23 +28,21 @@ num_features = 128
 length = 32768
 
 CUDA_SOURCE = r"""
-// The channels of all samples are segments of contiguous memory. Each segment is normalised by its
-// own mean and variance.
-//
-// norm_in_cache reads memory once: a block reads its segment twice, the second time from L1.
-// It is for aligned segments of 32768 elements. map_slices, with sum_slices before it where
-// segments are cut, takes whatever else there is.
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 
-namespace segment_norm {
+// mul(sub(x, mean(x)), rsqrt(add(variance(x), 1e-05))).
+//
+// segment_in_cache reads memory once: a block reads its segment twice, the second time from L1.
+// It is for aligned segments of 32768 elements. map_slices, with sum_slices before it where
+// segments are cut, takes whatever else there is.
+namespace instance_norm_segment {
 
 struct Arguments {
   const float* x;  // (segments, length)
   float* out;  // (segments, length), may be x itself
-  int64_t segments;
-  int64_t length;
-  float eps;
+  int64_t segments, length;
 };
 
 // What the fast kernel is written for; the number of segments is free.
@@ -62,16 +59,10 @@ __device__ double warp_sum(double value) {
   return value;
 }
 
-// A factor as the sum of two floats: what is multiplied by both is rounded about once.
-struct Factor {
-  float hi;
-  float lo;
-};
-
-__device__ Factor factor_of(double exact) {
-  const float hi = static_cast<float>(exact);
-  const float lo = static_cast<float>(exact - hi);
-  return {hi, isfinite(lo) ? lo : 0.0f};
+// What is lost of a number when it is rounded to a float.
+__device__ float rest_of(double exact) {
+  const double rest = exact - static_cast<float>(exact);
+  return isfinite(rest) ? static_cast<float>(rest) : 0.0f;
 }
 
 // Of some values x of a segment: the sums of d = x - first and of d * d, where `first` is the
@@ -102,38 +93,39 @@ __device__ void add(Sums& sums, float x, float first) {
 // Of values in float, relative to the first of them. What rounding changes in their sum moves the
 // mean and the mean of d * d together: the variance loses about 2^-23 of itself.
 __device__ Sums sums_of(const float (&values)[kBatch], float first) {
+  const float origin = values[0];
   float sum = 0.0f;
   float squares = 0.0f;
 #pragma unroll
   for (int k = 1; k < kBatch; ++k) {
-    const float distance = values[k] - values[0];
+    const float distance = values[k] - origin;
     sum += distance;
     squares = fmaf(distance, distance, squares);
   }
-  const double shift = static_cast<double>(values[0]) - first;
+  const double shift = static_cast<double>(origin) - first;
   const double shifts = kBatch * shift;
   return {sum + shifts, squares + shift * (2.0 * sum + shifts)};
 }
 
-// The mean is that of the type float that is nearest to it, and a rest.
-struct Statistics {
-  float mean;
-  float shift;  // the rest of the mean, normalised, with its sign changed
-  Factor deviation;  // its inverse
-};
-
-__device__ Statistics statistics_of(const Sums& sums, double length, float first, float eps) {
-  const double shift = sums.sum / length;
-  const double variance = sums.squares / length - shift * shift;
-  const double mean = first + shift;
-  const float rounded = static_cast<float>(mean);
-  const double inverse = rsqrt((variance < 0.0 ? 0.0 : variance) + eps);  // a NaN stays one
-  return {rounded, static_cast<float>((rounded - mean) * inverse), factor_of(inverse)};
+__device__ double variance_of(const Sums& s, double length) {
+  const double shift = s.sum / length;
+  const double variance = s.squares / length - shift * shift;
+  return variance < 0.0 ? 0.0 : variance;  // a NaN stays one
 }
 
-__device__ float normalised(const Statistics& s, float x) {
-  const float distance = x - s.mean;
-  return fmaf(distance, s.deviation.hi, fmaf(distance, s.deviation.lo, s.shift));
+struct Outcome {
+  float mean, rsqrt_, mean_rest;
+};
+
+__device__ Outcome outcome_of(const Sums& s, double length, float first) {
+  const double mean = first + s.sum / length;
+  const double variance = variance_of(s, length);
+  return {float(mean), float(rsqrt(variance + 1e-05f)), rest_of(mean)};
+}
+
+__device__ float mapped(const Outcome& o, float x) {
+  const auto [mean, rsqrt_, mean_rest] = o;
+  return (x - mean - mean_rest) * rsqrt_;
 }
 
 __device__ void spread(const float4& vector, float* values) {
@@ -209,20 +201,22 @@ __global__ void __launch_bounds__(kMostThreads)
     for (int k = threadIdx.x; k < slices; k += blockDim.x) sums = sums + own[k];
     sums = row_sum(sums);
   }
-  const Statistics s = statistics_of(sums, static_cast<double>(a.length), first, a.eps);
+  const Outcome s = outcome_of(sums, static_cast<double>(a.length), first);
   constexpr int kTogether = 4;  // loads that are on their way before the first store
-  for (int64_t i = slice.begin + threadIdx.x; i < slice.end; i += kTogether * blockDim.x) {
+  for (int64_t begin = slice.begin + threadIdx.x; begin < slice.end;
+      begin += kTogether * blockDim.x) {
     float values[kTogether];
 #pragma unroll
     for (int k = 0; k < kTogether; ++k) {
-      const int64_t at = i + k * blockDim.x;
+      const int64_t at = begin + k * blockDim.x;
       if (at < slice.end) values[k] = a.x[start + at];
     }
 #pragma unroll
     for (int k = 0; k < kTogether; ++k) {
-      const int64_t at = i + k * blockDim.x;
+      const int64_t at = begin + k * blockDim.x;
       if (at >= slice.end) break;
-      a.out[start + at] = normalised(s, values[k]);
+      const int64_t i = start + at;
+      a.out[i] = mapped(s, values[k]);
     }
   }
 }
@@ -284,7 +278,7 @@ __device__ float4 load_released(const float* from) {
 
 }  // namespace ptx
 
-__global__ void __launch_bounds__(kThreads) norm_in_cache(Arguments a) {
+__global__ void __launch_bounds__(kThreads) segment_in_cache(Arguments a) {
   const int64_t start = int64_t{blockIdx.x} * kLength;
   const float* x = a.x + start;
   const float first = x[0];
@@ -302,7 +296,7 @@ __global__ void __launch_bounds__(kThreads) norm_in_cache(Arguments a) {
       if (begin + k * kStride < kLength) sums = sums + sums_of(values[k], first);
     }
   }
-  const Statistics s = statistics_of(row_sum(sums), kLength, first, a.eps);
+  const Outcome s = outcome_of(row_sum(sums), kLength, first);
 #pragma unroll 1
   for (int begin = threadIdx.x * 4; begin < kLength; begin += kAgain * kStride) {
     float values[kAgain][4];
@@ -316,13 +310,12 @@ __global__ void __launch_bounds__(kThreads) norm_in_cache(Arguments a) {
       const int i = begin + k * kStride;
       if (i >= kLength) break;
 #pragma unroll
-      for (int j = 0; j < 4; ++j) values[k][j] = normalised(s, values[k][j]);
+      for (int j = 0; j < 4; ++j) values[k][j] = mapped(s, values[k][j]);
       *reinterpret_cast<float4*>(a.out + start + i) =
           make_float4(values[k][0], values[k][1], values[k][2], values[k][3]);
     }
   }
 }
-
 bool is_for_the_fast_kernel(const Arguments& a) {
   uintptr_t address = reinterpret_cast<uintptr_t>(a.x) | reinterpret_cast<uintptr_t>(a.out);
   const bool aligned = address % sizeof(float4) == 0;
@@ -330,26 +323,24 @@ bool is_for_the_fast_kernel(const Arguments& a) {
   return shape && aligned && a.segments <= INT32_MAX;
 }
 
-}  // namespace segment_norm
+}  // namespace instance_norm_segment
 
 // Bytes of device memory that the launch needs for itself.
-extern "C" int64_t segment_norm_workspace_bytes(
-    int64_t segments, int64_t length) {
-  using namespace segment_norm;
+extern "C" int64_t instance_norm_workspace_bytes(int64_t segments, int64_t length) {
+  using namespace instance_norm_segment;
   return partial_bytes(segments, length);
 }
 
 // Queues the kernels on the stream and returns a cudaError_t. No tensor may be empty.
-extern "C" int segment_norm_launch(
-    const float* x,
-    float* out,
-    void* workspace, int64_t segments, int64_t length, float eps,
+extern "C" int instance_norm_launch(
+    const float* x, float* out, void* workspace, int64_t segments, int64_t length,
+        int64_t /* inner: 1 */,
     cudaStream_t stream) {
-  using namespace segment_norm;
-  const Arguments a = {x, out, segments, length, eps};
+  using namespace instance_norm_segment;
+  const Arguments a = {x, out, segments, length};
   if (is_for_the_fast_kernel(a)) {
     const unsigned blocks = static_cast<unsigned>(segments);
-    norm_in_cache<<<blocks, kThreads, 0, stream>>>(a);
+    segment_in_cache<<<blocks, kThreads, 0, stream>>>(a);
     return cudaGetLastError();
   }
   return launch_general(a, static_cast<Sums*>(workspace), stream);
@@ -360,7 +351,7 @@ CUDA_FLAGS = ["-O3"]
 
 @functools.cache
 def _library() -> ctypes.CDLL:
-    """Compile the kernels, once a process and machine, and declare their C interface."""
+    """Compile the kernels, once a process and machine."""
     text = "\n".join([CUDA_SOURCE, *CUDA_FLAGS])
     path = load_inline(
         name="instancenorm_1d_" + hashlib.sha256(text.encode()).hexdigest()[:12],
@@ -370,39 +361,62 @@ def _library() -> ctypes.CDLL:
         is_python_module=False,  # a plain shared library: no torch header, no binding to compile
         no_implicit_headers=True,
     )
-    library = ctypes.CDLL(path)
-    workspace = stream = ctypes.c_void_p
-    tensors = [ctypes.c_void_p] * 2
-    sizes = [ctypes.c_int64] * 2
-    library.segment_norm_workspace_bytes.argtypes = sizes
-    library.segment_norm_workspace_bytes.restype = ctypes.c_int64
-    library.segment_norm_launch.argtypes = [*tensors, workspace, *sizes, ctypes.c_float, stream]
-    library.segment_norm_launch.restype = ctypes.c_int
-    return library
+    return ctypes.CDLL(path)
 
 
-def _run(tensors: tuple[torch.Tensor, ...], sizes: tuple[int, ...], eps: float) -> None:
-    """Queue the kernels on the current stream of the device that holds the tensors."""
-    library = _library()
+def _launch(
+    name: str,
+    tensors: tuple[torch.Tensor, ...],
+    sizes: tuple[int, ...],
+    numbers: tuple[float, ...] = (),
+) -> None:
+    """Queue a kernel on the current stream of the device that holds the tensors."""
+    arguments = [ctypes.c_void_p(tensor.data_ptr()) for tensor in tensors]
+    arguments += [ctypes.c_float(number) for number in numbers]
+    arguments += [ctypes.c_int64(size) for size in sizes]
     device = tensors[0].device
-    size = library.segment_norm_workspace_bytes(*sizes)
-    workspace = torch.empty(size, dtype=torch.uint8, device=device)
-    pointers = [tensor.data_ptr() for tensor in (*tensors, workspace)]
     with torch.cuda.device(device):
-        stream = torch.cuda.current_stream(device).cuda_stream
-        status = library.segment_norm_launch(*pointers, *sizes, eps, stream)
+        stream = ctypes.c_void_p(torch.cuda.current_stream(device).cuda_stream)
+        status = getattr(_library(), name + "_launch")(*arguments, stream)
     if status != 0:
         raise torch.cuda.CudaError(status)
 
 
-def _readable(name: str, tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
+def _readable(name: str, tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     """Return a tensor as contiguous memory, or say why the kernels cannot read it."""
-    if device.type != "cuda":
-        raise ValueError(f"{name}: expected a tensor on a CUDA device, got one on {device}")
-    if tensor.dtype != torch.float32 or tensor.device != device:
+    if tensor.device.type != "cuda" or tensor.dtype != dtype:
         found = f"{tensor.dtype} on {tensor.device}"
-        raise ValueError(f"{name}: expected torch.float32 on {device}, got {found}")
+        raise ValueError(f"{name}: expected {dtype} on a CUDA device, got {found}")
     return tensor.contiguous()
+
+
+def _expect(name: str, found: object, expected: object) -> None:
+    """Refuse what the file is not written for."""
+    if found != expected:
+        raise ValueError(f"{name}: the file is for {expected}, got {found}; render it again")
+
+
+def _workspace(name: str, device: torch.device, *sizes: int) -> torch.Tensor:
+    """Return the device memory that a launch needs for itself."""
+    count = getattr(_library(), name + "_workspace_bytes")
+    count.restype = ctypes.c_int64
+    found = count(*map(ctypes.c_int64, sizes))
+    return torch.empty(found, dtype=torch.uint8, device=device)
+
+
+def _instance_norm(x: torch.Tensor) -> torch.Tensor:
+    """Return mul(sub(x, mean(x)), rsqrt(add(variance(x), 1e-05)))."""
+    x = _readable("x", x, torch.float32)
+    shape = x.shape
+    _expect("whether x is of images", len(shape) in (2, 3), True)
+    length = shape[-1 :].numel()
+    out = torch.empty(shape, dtype=torch.float32, device=x.device)
+    if shape.numel() > 0:
+        sizes = (shape.numel() // length, length, 1)
+        workspace = _workspace("instance_norm", out.device, *sizes[:2])
+        tensors = (x, out, workspace)
+        _launch("instance_norm", tensors, sizes)
+    return out
 
 
 class ModelNew(nn.Module):
@@ -414,17 +428,7 @@ class ModelNew(nn.Module):
         _library()  # compiled here rather than in the first call
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Return the norm of x in new, contiguous memory."""
-        if x.dim() not in (2, 3):
-            expected = "([N,] C, L)"
-            raise ValueError(f"x: expected {expected}, got {tuple(x.shape)}")
-        x = _readable("x", x, x.device)
-        out = torch.empty_like(x)
-        if x.numel() > 0:
-            sizes = (x.shape[:-1].numel(), x.shape[-1:].numel())
-            tensors = (x, out)
-            _run(tensors, sizes, self.inorm.eps)
-        return out
+        return _instance_norm(x)
 
 
 def get_inputs():

@@ -2,17 +2,15 @@
 # problem: layernorm
 # source: layernorm.yaml (sha256 a1349057673b5b7f)
 # backend: cuda, sm_90a
-# templates: segment_norm.py.jinja (sha256 cacc9f067b4bf651)
+# templates: plan/head.py.jinja (sha256 62695cc6af6c051f)
 # schedule: threads=448 ahead=5
 # render again: kernelgen render layernorm
 """LayerNorm over three trailing dimensions with an affine map for each element.
 
-The trailing dimensions that the layer names make up segments of contiguous memory. Each segment is
-normalised by its own mean and variance; then element i is scaled by weight[i] and shifted by
-bias[i].
+add(mul(mul(sub(x, mean(x)), rsqrt(add(variance(x), 1e-05))), weight), bias); the shared memory of
+all blocks holds segments, which are read once, and registers hold a weight.
 
-Written for segments of 4194304 elements, any number of them, on sm_90a; other inputs take the
-general kernel.
+Written for x of shape (16, 64, 256, 256); other shapes are taken as well.
 
 Forward only: no gradient is recorded.
 """
@@ -29,31 +27,33 @@ leading = (16,)
 normalized = (64, 256, 256)
 
 CUDA_SOURCE = r"""
-// The trailing dimensions that the layer names make up segments of contiguous memory. Each segment
-// is normalised by its own mean and variance; then element i is scaled by weight[i] and shifted by
-// bias[i].
-//
-// norm_in_columns reads and writes memory once: each resident block has the same columns of every
-// segment, their weights in registers, and keeps x in shared memory until the segment is summed.
-// It is for aligned segments of 4194304 elements. map_slices, with sum_slices before it where
-// segments are cut, takes whatever else there is.
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 
-namespace segment_norm {
+// add(mul(mul(sub(x, mean(x)), rsqrt(add(variance(x), 1e-05))), weight), bias).
+//
+// segment_in_columns reads and writes memory once: each resident block has the same columns of
+// every segment, their weights in registers, and keeps the values in shared memory until the
+// segment is summed.
+// It is for aligned segments of 4194304 elements. map_slices, with sum_slices before it where
+// segments are cut, takes whatever else there is.
+namespace layer_norm_segment {
 
 struct Arguments {
   const float* x;  // (segments, length)
-  const float* weight;  // (length)
-  const float* bias;    // (length)
+  const float* weight;  // element i goes with i / inner % size
+  const float* bias;  // element i goes with i / inner % size
   float* out;  // (segments, length), may be x itself
-  int64_t segments;
-  int64_t length;
-  float eps;
+  int64_t segments, length;
+  int64_t weight_inner, weight_size;
+  int64_t bias_inner, bias_size;
 };
 
 // What the fast kernel is written for; the number of segments is free.
 constexpr int kLength = 4194304;
+constexpr unsigned kWeightInner = 1, kWeightSize = 4194304;
+constexpr unsigned kBiasInner = 1, kBiasSize = 4194304;
 constexpr int kBatch = 4;  // values that a thread sums in float
 
 constexpr int kWarp = 32;
@@ -66,16 +66,10 @@ __device__ double warp_sum(double value) {
   return value;
 }
 
-// A factor as the sum of two floats: what is multiplied by both is rounded about once.
-struct Factor {
-  float hi;
-  float lo;
-};
-
-__device__ Factor factor_of(double exact) {
-  const float hi = static_cast<float>(exact);
-  const float lo = static_cast<float>(exact - hi);
-  return {hi, isfinite(lo) ? lo : 0.0f};
+// What is lost of a number when it is rounded to a float.
+__device__ float rest_of(double exact) {
+  const double rest = exact - static_cast<float>(exact);
+  return isfinite(rest) ? static_cast<float>(rest) : 0.0f;
 }
 
 // Of some values x of a segment: the sums of d = x - first and of d * d, where `first` is the
@@ -110,6 +104,12 @@ __device__ Sums sums_of(const float (&values)[kBatch], float first) {
   return sums;
 }
 
+__device__ double variance_of(const Sums& s, double length) {
+  const double shift = s.sum / length;
+  const double variance = s.squares / length - shift * shift;
+  return variance < 0.0 ? 0.0 : variance;  // a NaN stays one
+}
+
 constexpr int kWords = 2;
 
 __device__ void pack(const Sums& sums, uint64_t (&words)[kWords]) {
@@ -121,29 +121,19 @@ __device__ Sums unpacked(const uint64_t (&words)[kWords]) {
   return {__longlong_as_double(words[0]), __longlong_as_double(words[1])};
 }
 
-// The mean is that of the type float that is nearest to it, and a rest.
-struct Statistics {
-  float mean;
-  float shift;  // the rest of the mean, normalised, with its sign changed
-  Factor deviation;  // its inverse
+struct Outcome {
+  float mean, rsqrt_, mean_rest;
 };
 
-__device__ Statistics statistics_of(const Sums& sums, double length, float first, float eps) {
-  const double shift = sums.sum / length;
-  const double variance = sums.squares / length - shift * shift;
-  const double mean = first + shift;
-  const float rounded = static_cast<float>(mean);
-  const double inverse = rsqrt((variance < 0.0 ? 0.0 : variance) + eps);  // a NaN stays one
-  return {rounded, static_cast<float>((rounded - mean) * inverse), factor_of(inverse)};
+__device__ Outcome outcome_of(const Sums& s, double length, float first) {
+  const double mean = first + s.sum / length;
+  const double variance = variance_of(s, length);
+  return {float(mean), float(rsqrt(variance + 1e-05f)), rest_of(mean)};
 }
 
-__device__ float normalised(const Statistics& s, float x) {
-  const float distance = x - s.mean;
-  return fmaf(distance, s.deviation.hi, fmaf(distance, s.deviation.lo, s.shift));
-}
-
-__device__ float mapped(const Statistics& s, float x, float weight, float bias) {
-  return fmaf(normalised(s, x), weight, bias);
+__device__ float mapped(const Outcome& o, float x, float weight, float bias) {
+  const auto [mean, rsqrt_, mean_rest] = o;
+  return (x - mean - mean_rest) * rsqrt_ * weight + bias;
 }
 
 __device__ void spread(const float4& vector, float* values) {
@@ -160,9 +150,16 @@ __device__ void load_constant(float (&values)[4], const float* from) {
 
 // What the map of four neighbours needs beside them.
 struct Beside {
-  float weight[4];
   float bias[4];
 };
+
+// first: of the neighbours, in all of the result.
+__device__ Beside load_beside(const Arguments& a, int64_t first) {
+  Beside beside;
+  const int64_t i = first;
+  load_constant(beside.bias, a.bias + unsigned(i) / kBiasInner % kBiasSize);
+  return beside;
+}
 
 // The general kernel: a row of threads has a slice of a segment. Values are summed one by one, in
 // double.
@@ -230,21 +227,23 @@ __global__ void __launch_bounds__(kMostThreads)
     for (int k = threadIdx.x; k < slices; k += blockDim.x) sums = sums + own[k];
     sums = row_sum(sums);
   }
-  const Statistics s = statistics_of(sums, static_cast<double>(a.length), first, a.eps);
+  const Outcome s = outcome_of(sums, static_cast<double>(a.length), first);
   constexpr int kTogether = 4;  // loads that are on their way before the first store
-  for (int64_t i = slice.begin + threadIdx.x; i < slice.end; i += kTogether * blockDim.x) {
+  for (int64_t begin = slice.begin + threadIdx.x; begin < slice.end;
+      begin += kTogether * blockDim.x) {
     float values[kTogether];
 #pragma unroll
     for (int k = 0; k < kTogether; ++k) {
-      const int64_t at = i + k * blockDim.x;
+      const int64_t at = begin + k * blockDim.x;
       if (at < slice.end) values[k] = a.x[start + at];
     }
 #pragma unroll
     for (int k = 0; k < kTogether; ++k) {
-      const int64_t at = i + k * blockDim.x;
+      const int64_t at = begin + k * blockDim.x;
       if (at >= slice.end) break;
-      a.out[start + at] =
-          mapped(s, values[k], a.weight[at], a.bias[at]);
+      const int64_t i = start + at;
+      a.out[i] = mapped(s, values[k], a.weight[i / a.weight_inner % a.weight_size],
+          a.bias[i / a.bias_inner % a.bias_size]);
     }
   }
 }
@@ -425,7 +424,7 @@ struct Shared {
   uint64_t summed[2], settled[2];
   float4 first[2];  // the vector with the first value of the segment
   Sums parts[kWarps];  // of the segment that is to be settled
-  Statistics statistics[2];
+  Outcome statistics[2];
 };
 
 // Goes round `count` slots, or barriers.
@@ -480,7 +479,7 @@ __device__ void settle(const Arguments& a, uint64_t* parts, Shared& shared) {
     uint64_t* of_segment = parts + segment * kBlocks * kWords;
     if (lane == 0) publish(of_segment + blockIdx.x * kWords, own);
     const Sums sums = gather(of_segment);
-    const Statistics s = statistics_of(sums, kLength, shared.first[turn.place].x, a.eps);
+    const Outcome s = outcome_of(sums, kLength, shared.first[turn.place].x);
     if (lane == 0) {
       shared.statistics[turn.place] = s;
       ptx::arrive(&shared.settled[turn.place]);
@@ -525,13 +524,13 @@ __device__ void work(
   for (int i = 0; i < kHeld && summing < a.segments; ++i) sum_next();
   for (int64_t segment = 0; segment < a.segments; ++segment, known.next(2)) {
     const int64_t start = segment * kLength + own.begin;
-    Statistics s;
+    Outcome s;
 #pragma unroll
     for (int chunk = 0; chunk < kChunks; ++chunk) {
       const int i = chunk * kChunk + thread * 4;
       const bool present = i < own.count;
       Beside beside;
-      if (present) load_constant(beside.bias, a.bias + own.begin + i);
+      if (present) beside = load_beside(a, start + i);
       if (summing < a.segments) sum_next();
       if (chunk == 0) {
         ptx::wait(&shared.settled[known.place], known.parity);
@@ -555,7 +554,7 @@ __device__ void work(
 }
 
 __global__ void __launch_bounds__(kColumnThreads, 1)
-    norm_in_columns(Arguments a, uint64_t* parts /* (segments, kBlocks, kWords) */) {
+    segment_in_columns(Arguments a, uint64_t* parts /* (segments, kBlocks, kWords) */) {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
   extern __shared__ __align__(128) float4 ring[];
   __shared__ Shared shared;
@@ -597,14 +596,14 @@ cudaError_t launch_resident(const Arguments& a, void* workspace, cudaStream_t st
   cudaGetDevice(&device);
   cudaDeviceGetAttribute(&blocks, cudaDevAttrMultiProcessorCount, device);
   cudaDeviceGetAttribute(&most_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
-  cudaFuncGetAttributes(&attributes, norm_in_columns);
+  cudaFuncGetAttributes(&attributes, segment_in_columns);
   // Compiled for an architecture before sm_90, the kernel is empty.
   const bool compiled = attributes.ptxVersion >= 90;
   if (!compiled || most_bytes < kSharedBytes || blocks < kBlocks) return cudaErrorNotSupported;
   Arguments arguments = a;
   void* parameters[] = {&arguments, &workspace};
   const dim3 grid(kBlocks), block(kColumnThreads);
-  const auto kernel = norm_in_columns;
+  const auto kernel = segment_in_columns;
   cudaError_t status =
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kRingBytes);
   if (status != cudaSuccess) return status;
@@ -616,36 +615,35 @@ cudaError_t launch_resident(const Arguments& a, void* workspace, cudaStream_t st
   cudaGetLastError();  // forgotten
   return cudaErrorNotSupported;
 }
-
 bool is_for_the_fast_kernel(const Arguments& a) {
   uintptr_t address = reinterpret_cast<uintptr_t>(a.x) | reinterpret_cast<uintptr_t>(a.out);
   address |= reinterpret_cast<uintptr_t>(a.weight);
   address |= reinterpret_cast<uintptr_t>(a.bias);
   const bool aligned = address % sizeof(float4) == 0;
-  const bool shape = a.length == kLength;
-  return shape && aligned && a.segments <= INT32_MAX;
+  const bool shape = a.length == kLength && a.weight_inner == kWeightInner &&
+      a.weight_size == kWeightSize && a.bias_inner == kBiasInner && a.bias_size == kBiasSize;
+  return shape && aligned && a.segments * a.length <= UINT32_MAX && a.segments <= INT32_MAX;
 }
 
-}  // namespace segment_norm
+}  // namespace layer_norm_segment
 
 // Bytes of device memory that the launch needs for itself.
-extern "C" int64_t segment_norm_workspace_bytes(
-    int64_t segments, int64_t length) {
-  using namespace segment_norm;
+extern "C" int64_t layer_norm_workspace_bytes(int64_t segments, int64_t length) {
+  using namespace layer_norm_segment;
   const int64_t parts = length == kLength ? board_bytes(segments) : 0;
   return std::max(parts, partial_bytes(segments, length));
 }
 
 // Queues the kernels on the stream and returns a cudaError_t. No tensor may be empty.
-extern "C" int segment_norm_launch(
-    const float* x,
-    const float* weight,
-    const float* bias,
-    float* out,
-    void* workspace, int64_t segments, int64_t length, float eps,
+extern "C" int layer_norm_launch(
+    const float* x, const float* weight, const float* bias, float* out, void* workspace,
+        int64_t segments, int64_t length, int64_t /* inner: 1 */,
+    int64_t weight_inner, int64_t weight_size,
+    int64_t bias_inner, int64_t bias_size,
     cudaStream_t stream) {
-  using namespace segment_norm;
-  const Arguments a = {x, weight, bias, out, segments, length, eps};
+  using namespace layer_norm_segment;
+  const Arguments a = {x, weight, bias, out, segments, length, weight_inner, weight_size,
+      bias_inner, bias_size};
   if (is_for_the_fast_kernel(a)) {
     const cudaError_t status = launch_resident(a, workspace, stream);
     if (status != cudaErrorNotSupported) return status;
@@ -658,7 +656,7 @@ CUDA_FLAGS = ["-O3"]
 
 @functools.cache
 def _library() -> ctypes.CDLL:
-    """Compile the kernels, once a process and machine, and declare their C interface."""
+    """Compile the kernels, once a process and machine."""
     text = "\n".join([CUDA_SOURCE, *CUDA_FLAGS])
     path = load_inline(
         name="layernorm_" + hashlib.sha256(text.encode()).hexdigest()[:12],
@@ -668,39 +666,67 @@ def _library() -> ctypes.CDLL:
         is_python_module=False,  # a plain shared library: no torch header, no binding to compile
         no_implicit_headers=True,
     )
-    library = ctypes.CDLL(path)
-    workspace = stream = ctypes.c_void_p
-    tensors = [ctypes.c_void_p] * 4
-    sizes = [ctypes.c_int64] * 2
-    library.segment_norm_workspace_bytes.argtypes = sizes
-    library.segment_norm_workspace_bytes.restype = ctypes.c_int64
-    library.segment_norm_launch.argtypes = [*tensors, workspace, *sizes, ctypes.c_float, stream]
-    library.segment_norm_launch.restype = ctypes.c_int
-    return library
+    return ctypes.CDLL(path)
 
 
-def _run(tensors: tuple[torch.Tensor, ...], sizes: tuple[int, ...], eps: float) -> None:
-    """Queue the kernels on the current stream of the device that holds the tensors."""
-    library = _library()
+def _launch(
+    name: str,
+    tensors: tuple[torch.Tensor, ...],
+    sizes: tuple[int, ...],
+    numbers: tuple[float, ...] = (),
+) -> None:
+    """Queue a kernel on the current stream of the device that holds the tensors."""
+    arguments = [ctypes.c_void_p(tensor.data_ptr()) for tensor in tensors]
+    arguments += [ctypes.c_float(number) for number in numbers]
+    arguments += [ctypes.c_int64(size) for size in sizes]
     device = tensors[0].device
-    size = library.segment_norm_workspace_bytes(*sizes)
-    workspace = torch.empty(size, dtype=torch.uint8, device=device)
-    pointers = [tensor.data_ptr() for tensor in (*tensors, workspace)]
     with torch.cuda.device(device):
-        stream = torch.cuda.current_stream(device).cuda_stream
-        status = library.segment_norm_launch(*pointers, *sizes, eps, stream)
+        stream = ctypes.c_void_p(torch.cuda.current_stream(device).cuda_stream)
+        status = getattr(_library(), name + "_launch")(*arguments, stream)
     if status != 0:
         raise torch.cuda.CudaError(status)
 
 
-def _readable(name: str, tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
+def _readable(name: str, tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     """Return a tensor as contiguous memory, or say why the kernels cannot read it."""
-    if device.type != "cuda":
-        raise ValueError(f"{name}: expected a tensor on a CUDA device, got one on {device}")
-    if tensor.dtype != torch.float32 or tensor.device != device:
+    if tensor.device.type != "cuda" or tensor.dtype != dtype:
         found = f"{tensor.dtype} on {tensor.device}"
-        raise ValueError(f"{name}: expected torch.float32 on {device}, got {found}")
+        raise ValueError(f"{name}: expected {dtype} on a CUDA device, got {found}")
     return tensor.contiguous()
+
+
+def _expect(name: str, found: object, expected: object) -> None:
+    """Refuse what the file is not written for."""
+    if found != expected:
+        raise ValueError(f"{name}: the file is for {expected}, got {found}; render it again")
+
+
+def _workspace(name: str, device: torch.device, *sizes: int) -> torch.Tensor:
+    """Return the device memory that a launch needs for itself."""
+    count = getattr(_library(), name + "_workspace_bytes")
+    count.restype = ctypes.c_int64
+    found = count(*map(ctypes.c_int64, sizes))
+    return torch.empty(found, dtype=torch.uint8, device=device)
+
+
+def _layer_norm(
+    x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, sizes: tuple[int, ...],
+) -> torch.Tensor:
+    """Return add(mul(mul(sub(x, mean(x)), rsqrt(add(variance(x), 1e-05))), weight), bias)."""
+    shape = x.shape
+    _expect("last sizes of x", shape[-len(sizes) :], torch.Size(sizes))
+    length = shape[-len(sizes) :].numel()
+    repeats = (1, length)
+    x = _readable("x", x, torch.float32)
+    weight = _readable("weight", weight, torch.float32)
+    bias = _readable("bias", bias, torch.float32)
+    out = torch.empty(shape, dtype=torch.float32, device=x.device)
+    if shape.numel() > 0:
+        sizes = (shape.numel() // length, length, 1, *repeats, *repeats)
+        workspace = _workspace("layer_norm", out.device, *sizes[:2])
+        tensors = (x, weight, bias, out, workspace)
+        _launch("layer_norm", tensors, sizes)
+    return out
 
 
 class ModelNew(nn.Module):
@@ -712,20 +738,7 @@ class ModelNew(nn.Module):
         _library()  # compiled here rather than in the first call
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Return the norm of x in new, contiguous memory."""
-        shape = torch.Size(self.ln.normalized_shape)
-        if x.shape[-len(shape) :] != shape:
-            expected = ", ".join(map(str, shape))
-            raise ValueError(f"x: expected (..., {expected}), got {tuple(x.shape)}")
-        x = _readable("x", x, x.device)
-        weight = _readable("weight", self.ln.weight, x.device)
-        bias = _readable("bias", self.ln.bias, x.device)
-        out = torch.empty_like(x)
-        if x.numel() > 0:
-            sizes = (x.numel() // shape.numel(), shape.numel())
-            tensors = (x, weight, bias, out)
-            _run(tensors, sizes, self.ln.eps)
-        return out
+        return _layer_norm(x, self.ln.weight, self.ln.bias, self.ln.normalized_shape)
 
 
 def get_inputs():

@@ -2,14 +2,14 @@
 # problem: linear_instancenorm_add_mul
 # source: linear_instancenorm_add_mul.yaml (sha256 9f30f4d36f97cc7e)
 # backend: cuda, sm_90a
-# templates: plan/head.py.jinja (sha256 8aaa94d7433713e3)
-# schedule: tile_columns=168 group_rows=8
+# templates: plan/head.py.jinja (sha256 9e0ef213406a01ed)
 # render again: kernelgen render linear_instancenorm_add_mul
 """Linear, InstanceNorm over each row's features, then (h + y) * y.
 
 1. linear(a, b, bias): tensor cores multiply halves of both operands' values, as accurately as fp32.
-2. mul(add(mul(sub(unsqueeze, mean(unsqueeze)), rsqrt(add(variance(unsqueeze), 1e-05))), y_apart),
-   y_apart); what memory holds is read once.
+2. mul(sub(x, mean(x)), rsqrt(add(variance(x), 1e-05))); the registers of a block hold a segment,
+   which is read once.
+3. mul(add(squeeze, y), y), element by element.
 
 Written for x of shape (1024, 8192) and y of shape (1024, 8192), and a Model made with eps=1e-05,
 momentum=0.1; other shapes are taken as well.
@@ -951,178 +951,360 @@ extern "C" int linear_launch(
   return general::launch(arguments, workspace, stream);
 }
 
-// mul(add(mul(sub(unsqueeze, mean(unsqueeze)), rsqrt(add(variance(unsqueeze), 1e-05))), y_apart),
-// y_apart).
-// Its segments are runs of `length` elements, `inner` apart.
-namespace mean_variance_add_rsqrt_segment {
+// mul(sub(x, mean(x)), rsqrt(add(variance(x), 1e-05))).
+//
+// segment_in_registers reads and writes memory once: the registers of a block hold a segment.
+// It is for aligned segments of 8192 elements. map_slices, with sum_slices before it where
+// segments are cut, takes whatever else there is.
+namespace instance_norm_segment {
 
 struct Arguments {
-  const float* unsqueeze;
-  const float* y_apart;
-  float* out;
-  int64_t segments, length, inner;
+  const float* x;  // (segments, length)
+  float* out;  // (segments, length), may be x itself
+  int64_t segments, length;
 };
 
+// What the fast kernel is written for; the number of segments is free.
+constexpr int kLength = 8192;
+constexpr int kBatch = 4;  // values that a thread sums in float
+
+constexpr int kWarp = 32;
+constexpr unsigned kAllLanes = 0xffffffffu;
+
+__device__ double warp_sum(double value) {
+  for (int distance = kWarp / 2; distance > 0; distance /= 2) {
+    value += __shfl_xor_sync(kAllLanes, value, distance);
+  }
+  return value;
+}
+
+// What is lost of a number when it is rounded to a float.
+__device__ float rest_of(double exact) {
+  const double rest = exact - static_cast<float>(exact);
+  return isfinite(rest) ? static_cast<float>(rest) : 0.0f;
+}
+
+// Of some values x of a segment: the sums of d = x - first and of d * d, where `first` is the
+// segment's first value. Sums of parts of a segment are added.
+//
+// The variance is the mean of d * d less the square of the mean of d, and that is accurate: as
+// `first` is one of the n values, (mean - first)^2 is at most n variances, so that cancellation
+// makes a rounding error of 2^-53 at most n times as large.
 struct Sums {
   double sum;
-};
-
-__device__ Sums joined(const Sums& mine, const Sums& other) {
-  return {mine.sum + other.sum};
-}
-__device__ Sums of_lane(const Sums& mine, int distance) {
-  return {__shfl_xor_sync(~0u, mine.sum, distance)};
-}
-
-__device__ void add(Sums& s, float unsqueeze) {
-  s.sum += unsqueeze;
-}
-
-// What is measured from these.
-struct Distances {
   double squares;
 };
 
-__device__ Distances joined(const Distances& mine, const Distances& other) {
-  return {mine.squares + other.squares};
-}
-__device__ Distances of_lane(const Distances& mine, int distance) {
-  return {__shfl_xor_sync(~0u, mine.squares, distance)};
+__device__ Sums nothing() { return {0.0, 0.0}; }
+
+__device__ Sums operator+(const Sums& a, const Sums& b) {
+  return {a.sum + b.sum, a.squares + b.squares};
 }
 
-__device__ void add(Distances& d, const Sums& s, int64_t length, float unsqueeze) {
-  const float mean = float(s.sum / length);
-  d.squares += double(unsqueeze - mean) * (unsqueeze - mean);
+__device__ Sums warp_sum(const Sums& own) { return {warp_sum(own.sum), warp_sum(own.squares)}; }
+
+__device__ void add(Sums& sums, float x, float first) {
+  const double d = static_cast<double>(x) - first;
+  sums.sum += d;
+  sums.squares += d * d;
+}
+
+__device__ Sums sums_of(const float (&values)[kBatch], float first) {
+  Sums sums = nothing();
+#pragma unroll
+  for (float value : values) add(sums, value, first);
+  return sums;
+}
+
+__device__ double variance_of(const Sums& s, double length) {
+  const double shift = s.sum / length;
+  const double variance = s.squares / length - shift * shift;
+  return variance < 0.0 ? 0.0 : variance;  // a NaN stays one
 }
 
 struct Outcome {
-  float mean_2, rsqrt_2;
+  float mean, rsqrt_, mean_rest;
 };
 
-__device__ Outcome outcome(const Sums& s, const Distances& d, int64_t length) {
-  return {float(s.sum / length), rsqrtf(float(d.squares / length) + 1e-05f)};
+__device__ Outcome outcome_of(const Sums& s, double length, float first) {
+  const double mean = first + s.sum / length;
+  const double variance = variance_of(s, length);
+  return {float(mean), float(rsqrt(variance + 1e-05f)), rest_of(mean)};
 }
 
-__device__ float mapped(const Outcome& o, float unsqueeze, float y_apart) {
-  const auto [mean_2, rsqrt_2] = o;
-  return ((unsqueeze - mean_2) * rsqrt_2 + y_apart) * y_apart;
+__device__ float mapped(const Outcome& o, float x) {
+  const auto [mean, rsqrt_, mean_rest] = o;
+  return (x - mean - mean_rest) * rsqrt_;
 }
 
-template <typename T>
-__device__ T across_lanes(T mine, int lanes) {
-  for (int distance = lanes / 2; distance > 0; distance /= 2) {
-    mine = joined(mine, of_lane(mine, distance));
-  }
-  return mine;
+__device__ void spread(const float4& vector, float* values) {
+  values[0] = vector.x;
+  values[1] = vector.y;
+  values[2] = vector.z;
+  values[3] = vector.w;
 }
 
-constexpr int kLength = 8192;
-constexpr int64_t kInner = 1;
-constexpr int kThreads = 256, kLanes = 256;  // of a block, of a segment
-constexpr int kHeld = 8;  // loads of a thread
-constexpr int kWidth = 4;  // elements of a load
-constexpr int64_t kStep = kLanes * kWidth;
+// The general kernel: a row of threads has a slice of a segment. Values are summed one by one, in
+// double.
 
-template <typename T>
-__device__ T across_block(const T& mine) {
-  __shared__ T of_warps[kThreads / 32];
-  const T of_warp = across_lanes(mine, 32);
-  if (threadIdx.x % 32 == 0) of_warps[threadIdx.x / 32] = of_warp;
+constexpr int kMostThreads = 512;     // of a row; rows of one warp share a block
+constexpr int kRows = 8;              // that share one
+constexpr int64_t kBusy = 1024;       // slices that keep a device busy
+constexpr int64_t kLeastSlice = 4096;  // elements
+constexpr int64_t kMostSlices = 256;  // of a segment
+
+// Adds over a row of threads; a row of more than a warp is a block. Each block calls it once.
+__device__ Sums row_sum(Sums own) {
+  __shared__ Sums parts[kWarp];
+  own = warp_sum(own);
+  const int warps = blockDim.x / kWarp;
+  if (warps == 1) return own;
+  const int lane = threadIdx.x % kWarp;
+  if (lane == 0) parts[threadIdx.x / kWarp] = own;
   __syncthreads();
-  T all = of_warps[0];
-  for (int w = 1; w < kThreads / 32; ++w) all = joined(all, of_warps[w]);
-  return all;
+  return warp_sum(lane < warps ? parts[lane] : nothing());
 }
 
-// For segments of the main shape, which stay in registers.
-__global__ void __launch_bounds__(kThreads) map_held(Arguments a) {
-  const int lane = threadIdx.x;
-  const int64_t start = int64_t{blockIdx.x} * kLength + lane * kWidth;
-  Vector<float> unsqueeze[kHeld];
-#pragma unroll
-  for (int k = 0; k < kHeld; ++k) {
-    unsqueeze[k] = load(a.unsqueeze + start + k * kStep);
+// What a row of threads has.
+struct Slice {
+  int64_t segment;
+  int64_t begin, end;  // within the segment
+
+  __device__ Slice(const Arguments& a, int64_t slices) {
+    const int64_t row = int64_t{blockIdx.x} * blockDim.y + threadIdx.y;
+    const int64_t even = (a.length + slices - 1) / slices;
+    segment = row / slices;
+    begin = row % slices * even;
+    end = min(begin + even, a.length);
   }
-  Sums s = {0.0};
+};
+
+__device__ Sums sum_slice(const Slice& slice, const float* x /* of the segment */, float first) {
+  Sums own = nothing();
+#pragma unroll 4
+  for (int64_t i = slice.begin + threadIdx.x; i < slice.end; i += blockDim.x) add(own, x[i], first);
+  return row_sum(own);
+}
+
+// partials: (segments, slices); firsts: (segments).
+__global__ void __launch_bounds__(kMostThreads)
+    sum_slices(Arguments a, int64_t slices, Sums* partials, float* firsts) {
+  const Slice slice(a, slices);
+  const float* x = a.x + slice.segment * a.length;
+  const Sums sums = sum_slice(slice, x, x[0]);
+  if (threadIdx.x == 0) partials[blockIdx.x] = sums;
+  if (threadIdx.x == 0 && slice.begin == 0) firsts[slice.segment] = x[0];
+}
+
+__global__ void __launch_bounds__(kMostThreads)
+    map_slices(Arguments a, int64_t slices, const Sums* partials, const float* firsts) {
+  const Slice slice(a, slices);
+  if (slice.segment >= a.segments) return;
+  const int64_t start = slice.segment * a.length;
+  const float first = slices == 1 ? a.x[start] : firsts[slice.segment];  // out may be x
+  Sums sums = nothing();
+  if (slices == 1) {
+    sums = sum_slice(slice, a.x + start, first);
+  } else {
+    const Sums* own = partials + slice.segment * slices;
+    for (int k = threadIdx.x; k < slices; k += blockDim.x) sums = sums + own[k];
+    sums = row_sum(sums);
+  }
+  const Outcome s = outcome_of(sums, static_cast<double>(a.length), first);
+  constexpr int kTogether = 4;  // loads that are on their way before the first store
+  for (int64_t begin = slice.begin + threadIdx.x; begin < slice.end;
+      begin += kTogether * blockDim.x) {
+    float values[kTogether];
 #pragma unroll
-  for (int k = 0; k < kHeld; ++k) {
+    for (int k = 0; k < kTogether; ++k) {
+      const int64_t at = begin + k * blockDim.x;
+      if (at < slice.end) values[k] = a.x[start + at];
+    }
 #pragma unroll
-    for (int j = 0; j < kWidth; ++j) {
-      add(s, unsqueeze[k].at[j]);
+    for (int k = 0; k < kTogether; ++k) {
+      const int64_t at = begin + k * blockDim.x;
+      if (at >= slice.end) break;
+      const int64_t i = start + at;
+      a.out[i] = mapped(s, values[k]);
     }
   }
-  s = across_block(s);
-  Distances d = {0.0};
-#pragma unroll
-  for (int k = 0; k < kHeld; ++k) {
-#pragma unroll
-    for (int j = 0; j < kWidth; ++j) {
-      add(d, s, kLength, unsqueeze[k].at[j]);
-    }
+}
+
+int64_t slices_of(int64_t segments, int64_t length) {
+  const int64_t wished = std::min(kBusy / segments, length / kLeastSlice);
+  return std::max<int64_t>(std::min(wished, kMostSlices), 1);
+}
+
+int64_t partial_bytes(int64_t segments, int64_t length) {
+  const int64_t slices = slices_of(segments, length);
+  const int64_t of_segment = slices * sizeof(Sums) + sizeof(float);
+  return slices == 1 ? 0 : segments * of_segment;
+}
+
+cudaError_t launch_general(const Arguments& a, Sums* partials, cudaStream_t stream) {
+  const int64_t slices = slices_of(a.segments, a.length);
+  unsigned threads = kWarp;
+  while (threads < kMostThreads && threads * 8 < a.length / slices) threads *= 2;
+  const unsigned rows = threads == kWarp ? kRows : 1;
+  const dim3 block(threads, rows);
+  const unsigned blocks = static_cast<unsigned>((a.segments * slices + rows - 1) / rows);
+  float* firsts = reinterpret_cast<float*>(partials + a.segments * slices);
+  if (slices > 1) {
+    sum_slices<<<blocks, block, 0, stream>>>(a, slices, partials, firsts);
   }
-  d = across_block(d);
-  const Outcome o = outcome(s, d, kLength);
+  map_slices<<<blocks, block, 0, stream>>>(a, slices, partials, firsts);
+  return cudaGetLastError();
+}
+
+constexpr int kThreads = 512;
+constexpr int kVectors = 4;  // of a thread
+
+namespace ptx {
+
+// Loads with a word to the caches: keep this rather than anything else. The
+// compiler need not know that memory is read: a thread stores only where it has loaded from.
+__device__ float4 load_kept(const float* from) {
+  float4 vector;
+  asm volatile(
+      "{ .reg .b64 kept; createpolicy.fractional.L2::evict_last.b64 kept, 1.0; "
+      "ld.global.L1::evict_last.L2::cache_hint.v4.f32 {%0, %1, %2, %3}, [%4], kept; }"
+      : "=f"(vector.x), "=f"(vector.y), "=f"(vector.z), "=f"(vector.w)
+      : "l"(from));
+  return vector;
+}
+
+// A whole vector for sure: nvcc 13.0 makes four stores of another one where there are no branches.
+__device__ void store(float* to, const float (&values)[4]) {
+  asm volatile("st.global.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(to), "f"(values[0]),
+               "f"(values[1]), "f"(values[2]), "f"(values[3]));
+}
+
+}  // namespace ptx
+
+__global__ void __launch_bounds__(kThreads) segment_in_registers(Arguments a) {
+  const int64_t start = int64_t{blockIdx.x} * kLength;
+  float values[kVectors][4];
+  const float first = a.x[start];
 #pragma unroll
-  for (int k = 0; k < kHeld; ++k) {
-    const int64_t i = start + k * kStep;
-    const auto y_apart = load(a.y_apart + i);
+  for (int k = 0; k < kVectors; ++k) {
+    const int i = (k * kThreads + threadIdx.x) * 4;
+    if (i < kLength) spread(ptx::load_kept(a.x + start + i), values[k]);
+  }
+  Sums sums = nothing();
+#pragma unroll
+  for (int k = 0; k < kVectors; ++k) {
+    const int i = (k * kThreads + threadIdx.x) * 4;
+    if (i < kLength) sums = sums + sums_of(values[k], first);
+  }
+  const Outcome s = outcome_of(row_sum(sums), kLength, first);
+#pragma unroll
+  for (int k = 0; k < kVectors; ++k) {
+    const int i = (k * kThreads + threadIdx.x) * 4;
+    if (i >= kLength) break;
+#pragma unroll
+    for (int j = 0; j < 4; ++j) values[k][j] = mapped(s, values[k][j]);
+    ptx::store(a.out + start + i, values[k]);
+  }
+}
+bool is_for_the_fast_kernel(const Arguments& a) {
+  uintptr_t address = reinterpret_cast<uintptr_t>(a.x) | reinterpret_cast<uintptr_t>(a.out);
+  const bool aligned = address % sizeof(float4) == 0;
+  const bool shape = a.length == kLength;
+  return shape && aligned && a.segments <= INT32_MAX;
+}
+
+}  // namespace instance_norm_segment
+
+// Bytes of device memory that the launch needs for itself.
+extern "C" int64_t instance_norm_workspace_bytes(int64_t segments, int64_t length) {
+  using namespace instance_norm_segment;
+  return partial_bytes(segments, length);
+}
+
+// Queues the kernels on the stream and returns a cudaError_t. No tensor may be empty.
+extern "C" int instance_norm_launch(
+    const float* x, float* out, void* workspace, int64_t segments, int64_t length,
+        int64_t /* inner: 1 */,
+    cudaStream_t stream) {
+  using namespace instance_norm_segment;
+  const Arguments a = {x, out, segments, length};
+  if (is_for_the_fast_kernel(a)) {
+    const unsigned blocks = static_cast<unsigned>(segments);
+    segment_in_registers<<<blocks, kThreads, 0, stream>>>(a);
+    return cudaGetLastError();
+  }
+  return launch_general(a, static_cast<Sums*>(workspace), stream);
+}
+
+// mul(add(squeeze, y), y), element by element.
+namespace add_mul_map {
+
+constexpr int kThreads = 128;
+
+struct Arguments {
+  const float* squeeze;
+  const float* y;
+  float* out;
+  int64_t count;
+};
+
+__device__ float mapped(float squeeze, float y) {
+  return (squeeze + y) * y;
+}
+
+__global__ void __launch_bounds__(kThreads) map_elements(Arguments a) {
+  const int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x;
+  if (i >= a.count) return;
+  a.out[i] = mapped(a.squeeze[i], a.y[i]);
+}
+
+constexpr int kVectors = 2;  // of a thread, both on their way before the first is needed
+
+__global__ void __launch_bounds__(kThreads) map_vectors(Arguments a) {
+  const int64_t first = int64_t{blockIdx.x} * (kVectors * kThreads) + threadIdx.x;
+  Vector<float> squeeze[kVectors];
+  Vector<float> y[kVectors];
+#pragma unroll
+  for (int k = 0; k < kVectors; ++k) {
+    const int64_t i = (first + k * kThreads) * 4;
+    if (i >= a.count) break;
+    squeeze[k] = load(a.squeeze + i);
+    y[k] = load(a.y + i);
+  }
+#pragma unroll
+  for (int k = 0; k < kVectors; ++k) {
+    const int64_t i = (first + k * kThreads) * 4;
+    if (i >= a.count) break;
     Vector<float> out;
 #pragma unroll
-    for (int j = 0; j < kWidth; ++j) {
-      out.at[j] = mapped(o, unsqueeze[k].at[j], y_apart.at[j]);
+    for (int j = 0; j < 4; ++j) {
+      out.at[j] = mapped(squeeze[k].at[j], y[k].at[j]);
     }
     store(a.out + i, out);
   }
 }
 
-// For all others: a warp takes a run of neighbours, a thread any other. Memory is read again.
-__global__ void __launch_bounds__(kThreads) map_segments(Arguments a) {
-  const int lanes = a.inner == 1 ? 32 : 1;
-  const int lane = threadIdx.x % lanes;
-  const int64_t thread = int64_t{blockIdx.x} * kThreads + threadIdx.x;
-  const int64_t segment = thread / lanes;
-  if (segment >= a.segments) return;
-  const int64_t first = segment / a.inner * (a.length * a.inner) + segment % a.inner;
-  const int64_t end = first + a.length * a.inner, step = lanes * a.inner;
-  Sums s = {0.0};
-  for (int64_t i = first + lane; i < end; i += step) {
-    add(s, a.unsqueeze[i]);
-  }
-  s = across_lanes(s, lanes);
-  Distances d = {0.0};
-  for (int64_t i = first + lane; i < end; i += step) {
-    add(d, s, a.length, a.unsqueeze[i]);
-  }
-  d = across_lanes(d, lanes);
-  const Outcome o = outcome(s, d, a.length);
-  for (int64_t i = first + lane; i < end; i += step) {
-    a.out[i] = mapped(o, a.unsqueeze[i], a.y_apart[i]);
-  }
+bool is_for_vectors(const Arguments& a) {
+  const bool aligned = is_aligned(a.squeeze) && is_aligned(a.y) && is_aligned(a.out);
+  return aligned && a.count % 4 == 0;
 }
 
-bool is_main(const Arguments& a) {
-  return a.length == kLength && a.inner == kInner && is_aligned(a.unsqueeze) &&
-      is_aligned(a.y_apart) && is_aligned(a.out);
-}
-
-}  // namespace mean_variance_add_rsqrt_segment
+}  // namespace add_mul_map
 
 // Queues the kernel on the stream and returns a cudaError_t. No tensor may be empty.
-extern "C" int mean_variance_add_rsqrt_launch(
-    const float* unsqueeze, const float* y_apart, float* out,
-    int64_t segments, int64_t length, int64_t inner,
+extern "C" int add_mul_launch(
+    const float* squeeze, const float* y, float* out, int64_t count,
     cudaStream_t stream) {
-  using namespace mean_variance_add_rsqrt_segment;
-  const Arguments a = {unsqueeze, y_apart, out, segments, length, inner};
-  if (is_main(a)) {
-    constexpr int kOfBlock = kThreads / kLanes;
-    const unsigned blocks = static_cast<unsigned>((segments + kOfBlock - 1) / kOfBlock);
-    map_held<<<blocks, kThreads, 0, stream>>>(a);
+  using namespace add_mul_map;
+  const Arguments a = {squeeze, y, out, count};
+  if (is_for_vectors(a)) {
+    constexpr int64_t kOfBlock = 4 * kVectors * kThreads;
+    const unsigned blocks = static_cast<unsigned>((count + kOfBlock - 1) / kOfBlock);
+    map_vectors<<<blocks, kThreads, 0, stream>>>(a);
     return cudaGetLastError();
   }
-  const int64_t threads = segments * (inner == 1 ? 32 : 1);
-  const unsigned blocks = static_cast<unsigned>((threads + kThreads - 1) / kThreads);
-  map_segments<<<blocks, kThreads, 0, stream>>>(a);
+  const unsigned blocks = static_cast<unsigned>((count + kThreads - 1) / kThreads);
+  map_elements<<<blocks, kThreads, 0, stream>>>(a);
   return cudaGetLastError();
 }
 """
@@ -1225,6 +1407,14 @@ def _expect(name: str, found: object, expected: object) -> None:
         raise ValueError(f"{name}: the file is for {expected}, got {found}; render it again")
 
 
+def _workspace(name: str, device: torch.device, *sizes: int) -> torch.Tensor:
+    """Return the device memory that a launch needs for itself."""
+    count = getattr(_library(), name + "_workspace_bytes")
+    count.restype = ctypes.c_int64
+    found = count(*map(ctypes.c_int64, sizes))
+    return torch.empty(found, dtype=torch.uint8, device=device)
+
+
 def _linear(a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
     """Return linear(a, b, bias)."""
     a, b, shape = _factors(a, b.mT)
@@ -1236,20 +1426,30 @@ def _linear(a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor) -> torch.Tenso
     return out
 
 
-def _mean_variance_add_rsqrt(unsqueeze: torch.Tensor, y_apart: torch.Tensor) -> torch.Tensor:
-    """Return mul(add(mul(sub(unsqueeze, mean(unsqueeze)), rsqrt(add(variance(unsqueeze), 1e-05))),
-        y_apart), y_apart)."""
-    shape = torch.broadcast_shapes(unsqueeze.shape, y_apart.shape)
-    _expect("the shape of unsqueeze", unsqueeze.shape, shape)
-    unsqueeze = _readable("unsqueeze", unsqueeze.expand(shape), torch.float32)
-    y_apart = _readable("y_apart", y_apart.expand(shape), torch.float32)
-    _expect("the number of dimensions", len(shape), 4)
-    length, inner = shape[2:4].numel(), shape[4:].numel()
-    out = torch.empty(shape, dtype=torch.float32, device=unsqueeze.device)
+def _instance_norm(x: torch.Tensor) -> torch.Tensor:
+    """Return mul(sub(x, mean(x)), rsqrt(add(variance(x), 1e-05)))."""
+    x = _readable("x", x, torch.float32)
+    shape = x.shape
+    _expect("whether x is of images", len(shape) in (3, 4), True)
+    length = shape[-2 :].numel()
+    out = torch.empty(shape, dtype=torch.float32, device=x.device)
     if shape.numel() > 0:
-        tensors = (unsqueeze, y_apart, out)
-        sizes = (shape.numel() // length, length, inner)
-        _launch("mean_variance_add_rsqrt", tensors, sizes)
+        sizes = (shape.numel() // length, length, 1)
+        workspace = _workspace("instance_norm", out.device, *sizes[:2])
+        tensors = (x, out, workspace)
+        _launch("instance_norm", tensors, sizes)
+    return out
+
+
+def _add_mul(squeeze: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """Return mul(add(squeeze, y), y)."""
+    shape = torch.broadcast_shapes(squeeze.shape, y.shape)
+    squeeze = _readable("squeeze", squeeze.expand(shape), torch.float32)
+    y = _readable("y", y.expand(shape), torch.float32)
+    out = torch.empty(shape, dtype=torch.float32, device=squeeze.device)
+    if shape.numel() > 0:
+        tensors = (squeeze, y, out)
+        _launch("add_mul", tensors, (shape.numel(),))
     return out
 
 
@@ -1269,9 +1469,10 @@ class ModelNew(nn.Module):
         linear = _linear(x, self.linear.weight, self.linear.bias)
         unsqueeze = linear.unsqueeze(1)
         unsqueeze_1 = unsqueeze.unsqueeze(1)
-        y_apart = y.unflatten(1, [1, 1, -1])
-        mul_apart = _mean_variance_add_rsqrt(unsqueeze_1, y_apart)
-        return mul_apart.flatten(1, 3)
+        instance_norm = _instance_norm(unsqueeze_1)
+        squeeze = torch.ops.aten.squeeze.dim(instance_norm, 1)
+        squeeze_1 = torch.ops.aten.squeeze.dim(squeeze, 1)
+        return _add_mul(squeeze_1, y)
 
 
 def get_inputs():

@@ -2,16 +2,15 @@
 # problem: log_softmax
 # source: log_softmax.yaml (sha256 172b4fab7bdefbfe)
 # backend: cuda, sm_90a
-# templates: segment_norm.py.jinja (sha256 cacc9f067b4bf651)
+# templates: plan/head.py.jinja (sha256 dd1bb3c0172d950f)
 # schedule: sets=2 workers=256 vectors=4 slots=14 ahead=4 listeners=2
 # render again: kernelgen render log_softmax
 """logarithm of softmax along dimension 1.
 
-The rows along dimension 1 are segments of contiguous memory. Each segment becomes x - max, less the
-logarithm of the sum of exp(x - max).
+sub(sub(x, max(x)), log(sumexp(x))); the shared memory of all blocks holds segments, which are read
+once.
 
-Written for segments of 393216 elements, any number of them, on sm_90a; other inputs take the
-general kernel.
+Written for x of shape (4096, 393216); other shapes are taken as well.
 
 Forward only: no gradient is recorded.
 """
@@ -28,23 +27,22 @@ batch_size = 4096
 features = 393216
 
 CUDA_SOURCE = r"""
-// The rows along dimension 1 are segments of contiguous memory. Each segment becomes x - max, less
-// the logarithm of the sum of exp(x - max).
-//
-// norm_in_rings reads and writes memory once: resident blocks keep slices of the segments in shared
-// memory until a slice's whole segment has been summed, by whichever blocks.
-// It is for aligned segments of 393216 elements. map_slices, with sum_slices before it where
-// segments are cut, takes whatever else there is.
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 
-namespace segment_norm {
+// sub(sub(x, max(x)), log(sumexp(x))).
+//
+// segment_in_rings reads and writes memory once: resident blocks keep slices of the segments in
+// shared memory until a slice's whole segment has been summed, by whichever blocks.
+// It is for aligned segments of 393216 elements. map_slices, with sum_slices before it where
+// segments are cut, takes whatever else there is.
+namespace log_softmax_segment {
 
 struct Arguments {
   const float* x;  // (segments, length)
   float* out;  // (segments, length), may be x itself
-  int64_t segments;
-  int64_t length;
+  int64_t segments, length;
 };
 
 // What the fast kernel is written for; the number of segments is free.
@@ -59,6 +57,12 @@ __device__ double warp_sum(double value) {
     value += __shfl_xor_sync(kAllLanes, value, distance);
   }
   return value;
+}
+
+// What is lost of a number when it is rounded to a float.
+__device__ float rest_of(double exact) {
+  const double rest = exact - static_cast<float>(exact);
+  return isfinite(rest) ? static_cast<float>(rest) : 0.0f;
 }
 
 // Of some values x of a segment: their maximum, and the sum of exp(x - max).
@@ -120,16 +124,20 @@ __device__ Sums unpacked(const uint64_t (&words)[kWords]) {
   return {__uint_as_float(static_cast<unsigned>(words[0] >> 32)), __uint_as_float(total)};
 }
 
-struct Statistics {
-  float max;
-  float log_total;
+struct Outcome {
+  float logarithm, max, logar_rest;
 };
 
-__device__ Statistics statistics_of(const Sums& sums, double /* length */) {
-  return {sums.max, logf(static_cast<float>(sums.total))};
+__device__ Outcome outcome_of(const Sums& s, double length) {
+  const double max = s.max;
+  const double sumexp = s.total;
+  return {float(log(sumexp)), float(max), rest_of(log(sumexp))};
 }
 
-__device__ float normalised(const Statistics& s, float x) { return (x - s.max) - s.log_total; }
+__device__ float mapped(const Outcome& o, float x) {
+  const auto [logarithm, max, logar_rest] = o;
+  return x - max - logarithm - logar_rest;
+}
 
 __device__ void spread(const float4& vector, float* values) {
   values[0] = vector.x;
@@ -202,20 +210,22 @@ __global__ void __launch_bounds__(kMostThreads)
     for (int k = threadIdx.x; k < slices; k += blockDim.x) sums = sums + own[k];
     sums = row_sum(sums);
   }
-  const Statistics s = statistics_of(sums, static_cast<double>(a.length));
+  const Outcome s = outcome_of(sums, static_cast<double>(a.length));
   constexpr int kTogether = 4;  // loads that are on their way before the first store
-  for (int64_t i = slice.begin + threadIdx.x; i < slice.end; i += kTogether * blockDim.x) {
+  for (int64_t begin = slice.begin + threadIdx.x; begin < slice.end;
+      begin += kTogether * blockDim.x) {
     float values[kTogether];
 #pragma unroll
     for (int k = 0; k < kTogether; ++k) {
-      const int64_t at = i + k * blockDim.x;
+      const int64_t at = begin + k * blockDim.x;
       if (at < slice.end) values[k] = a.x[start + at];
     }
 #pragma unroll
     for (int k = 0; k < kTogether; ++k) {
-      const int64_t at = i + k * blockDim.x;
+      const int64_t at = begin + k * blockDim.x;
       if (at >= slice.end) break;
-      a.out[start + at] = normalised(s, values[k]);
+      const int64_t i = start + at;
+      a.out[i] = mapped(s, values[k]);
     }
   }
 }
@@ -406,7 +416,7 @@ struct Shared {
   uint64_t filled[kSlots], loaded[kSlots], summed[kSlots], settled[kSlots], vacant[kSlots];
   unsigned slices[kSlots];  // that are in the slots
   Sums parts[kSlots][kWorkerWarps];
-  Statistics statistics[kSlots];
+  Outcome statistics[kSlots];
 };
 
 // Goes round the ring. The parity of a barrier's phase changes with every round.
@@ -474,7 +484,7 @@ __device__ void publish_slices(const Board& board, Shared& shared) {
 // Listeners take turns.
 __device__ void listen(const Arguments& a, const Board& board, Shared& shared, int listener) {
   unsigned known = kNoSlice;  // segment
-  Statistics s{};
+  Outcome s{};
   Turn turn;
   for (turn.next(listener);; turn.next(kListeners)) {
     ptx::wait(&shared.filled[turn.slot], turn.parity);
@@ -483,7 +493,7 @@ __device__ void listen(const Arguments& a, const Board& board, Shared& shared, i
     if (slice / kSlices != known) {
       known = slice / kSlices;
       const Sums sums = gather(board.parts + int64_t{known} * kSlices * kWords);
-      s = statistics_of(sums, kLength);
+      s = outcome_of(sums, kLength);
     }
     __syncwarp();  // no lane reads the slot any more
     if (threadIdx.x % kWarp == 0) {
@@ -510,7 +520,7 @@ __device__ void sum_slot(Shared& shared, int slot, const float4* ring, int worke
 __device__ void write_slot(
     const Arguments& a, Shared& shared, int slot, const float4* ring, int worker) {
   float* out = a.out + int64_t{shared.slices[slot]} * kSlotLength;
-  const Statistics s = shared.statistics[slot];
+  const Outcome s = shared.statistics[slot];
   float values[kVectors][4];
 #pragma unroll
   for (int k = 0; k < kVectors; ++k) spread(ring[k * kWorkers + worker], values[k]);
@@ -520,7 +530,7 @@ __device__ void write_slot(
   for (int k = 0; k < kVectors; ++k) {
     const int i = (k * kWorkers + worker) * 4;
 #pragma unroll
-    for (int j = 0; j < 4; ++j) values[k][j] = normalised(s, values[k][j]);
+    for (int j = 0; j < 4; ++j) values[k][j] = mapped(s, values[k][j]);
     const float4 vector = make_float4(values[k][0], values[k][1], values[k][2], values[k][3]);
     *reinterpret_cast<float4*>(out + i) = vector;
   }
@@ -563,7 +573,7 @@ __device__ void work(const Arguments& a, Shared& shared, const float4* ring) {
 }
 
 __global__ void __launch_bounds__(kRingThreads, 1)
-    norm_in_rings(Arguments a, unsigned total /* slices */, Board board) {
+    segment_in_rings(Arguments a, unsigned total /* slices */, Board board) {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
   // Copies to anywhere else than whole lines of 128 bytes take far longer.
   extern __shared__ __align__(128) float4 ring[];
@@ -606,7 +616,7 @@ cudaError_t launch_resident(const Arguments& a, void* workspace, cudaStream_t st
   cudaGetDevice(&device);
   cudaDeviceGetAttribute(&blocks, cudaDevAttrMultiProcessorCount, device);
   cudaDeviceGetAttribute(&most_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
-  cudaFuncGetAttributes(&attributes, norm_in_rings);
+  cudaFuncGetAttributes(&attributes, segment_in_rings);
   // Compiled for an architecture before sm_90, the kernel is empty.
   const bool compiled = attributes.ptxVersion >= 90;
   constexpr int kLeastBlocks = (kSlices + kSlots - 1) / kSlots;  // whose slots hold a segment
@@ -617,7 +627,7 @@ cudaError_t launch_resident(const Arguments& a, void* workspace, cudaStream_t st
   Board board = {parts, reinterpret_cast<unsigned*>(parts + int64_t{total} * kWords)};
   void* parameters[] = {&arguments, &total, &board};
   const dim3 grid(blocks), block(kRingThreads);
-  const auto kernel = norm_in_rings;
+  const auto kernel = segment_in_rings;
   cudaError_t status =
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kRingBytes);
   if (status != cudaSuccess) return status;
@@ -629,7 +639,6 @@ cudaError_t launch_resident(const Arguments& a, void* workspace, cudaStream_t st
   cudaGetLastError();  // forgotten
   return cudaErrorNotSupported;
 }
-
 bool is_for_the_fast_kernel(const Arguments& a) {
   uintptr_t address = reinterpret_cast<uintptr_t>(a.x) | reinterpret_cast<uintptr_t>(a.out);
   const bool aligned = address % sizeof(float4) == 0;
@@ -637,23 +646,21 @@ bool is_for_the_fast_kernel(const Arguments& a) {
   return shape && aligned && a.segments <= INT32_MAX / kSlices;
 }
 
-}  // namespace segment_norm
+}  // namespace log_softmax_segment
 
 // Bytes of device memory that the launch needs for itself.
-extern "C" int64_t segment_norm_workspace_bytes(
-    int64_t segments, int64_t length) {
-  using namespace segment_norm;
+extern "C" int64_t log_softmax_workspace_bytes(int64_t segments, int64_t length) {
+  using namespace log_softmax_segment;
   const int64_t parts = length == kLength ? board_bytes(segments) : 0;
   return std::max(parts, partial_bytes(segments, length));
 }
 
 // Queues the kernels on the stream and returns a cudaError_t. No tensor may be empty.
-extern "C" int segment_norm_launch(
-    const float* x,
-    float* out,
-    void* workspace, int64_t segments, int64_t length,
+extern "C" int log_softmax_launch(
+    const float* x, float* out, void* workspace, int64_t segments, int64_t length,
+        int64_t /* inner: 1 */,
     cudaStream_t stream) {
-  using namespace segment_norm;
+  using namespace log_softmax_segment;
   const Arguments a = {x, out, segments, length};
   if (is_for_the_fast_kernel(a)) {
     const cudaError_t status = launch_resident(a, workspace, stream);
@@ -667,7 +674,7 @@ CUDA_FLAGS = ["-O3"]
 
 @functools.cache
 def _library() -> ctypes.CDLL:
-    """Compile the kernels, once a process and machine, and declare their C interface."""
+    """Compile the kernels, once a process and machine."""
     text = "\n".join([CUDA_SOURCE, *CUDA_FLAGS])
     path = load_inline(
         name="log_softmax_" + hashlib.sha256(text.encode()).hexdigest()[:12],
@@ -677,39 +684,56 @@ def _library() -> ctypes.CDLL:
         is_python_module=False,  # a plain shared library: no torch header, no binding to compile
         no_implicit_headers=True,
     )
-    library = ctypes.CDLL(path)
-    workspace = stream = ctypes.c_void_p
-    tensors = [ctypes.c_void_p] * 2
-    sizes = [ctypes.c_int64] * 2
-    library.segment_norm_workspace_bytes.argtypes = sizes
-    library.segment_norm_workspace_bytes.restype = ctypes.c_int64
-    library.segment_norm_launch.argtypes = [*tensors, workspace, *sizes, stream]
-    library.segment_norm_launch.restype = ctypes.c_int
-    return library
+    return ctypes.CDLL(path)
 
 
-def _run(tensors: tuple[torch.Tensor, ...], sizes: tuple[int, ...]) -> None:
-    """Queue the kernels on the current stream of the device that holds the tensors."""
-    library = _library()
+def _launch(
+    name: str,
+    tensors: tuple[torch.Tensor, ...],
+    sizes: tuple[int, ...],
+    numbers: tuple[float, ...] = (),
+) -> None:
+    """Queue a kernel on the current stream of the device that holds the tensors."""
+    arguments = [ctypes.c_void_p(tensor.data_ptr()) for tensor in tensors]
+    arguments += [ctypes.c_float(number) for number in numbers]
+    arguments += [ctypes.c_int64(size) for size in sizes]
     device = tensors[0].device
-    size = library.segment_norm_workspace_bytes(*sizes)
-    workspace = torch.empty(size, dtype=torch.uint8, device=device)
-    pointers = [tensor.data_ptr() for tensor in (*tensors, workspace)]
     with torch.cuda.device(device):
-        stream = torch.cuda.current_stream(device).cuda_stream
-        status = library.segment_norm_launch(*pointers, *sizes, stream)
+        stream = ctypes.c_void_p(torch.cuda.current_stream(device).cuda_stream)
+        status = getattr(_library(), name + "_launch")(*arguments, stream)
     if status != 0:
         raise torch.cuda.CudaError(status)
 
 
-def _readable(name: str, tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
+def _readable(name: str, tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     """Return a tensor as contiguous memory, or say why the kernels cannot read it."""
-    if device.type != "cuda":
-        raise ValueError(f"{name}: expected a tensor on a CUDA device, got one on {device}")
-    if tensor.dtype != torch.float32 or tensor.device != device:
+    if tensor.device.type != "cuda" or tensor.dtype != dtype:
         found = f"{tensor.dtype} on {tensor.device}"
-        raise ValueError(f"{name}: expected torch.float32 on {device}, got {found}")
+        raise ValueError(f"{name}: expected {dtype} on a CUDA device, got {found}")
     return tensor.contiguous()
+
+
+def _workspace(name: str, device: torch.device, *sizes: int) -> torch.Tensor:
+    """Return the device memory that a launch needs for itself."""
+    count = getattr(_library(), name + "_workspace_bytes")
+    count.restype = ctypes.c_int64
+    found = count(*map(ctypes.c_int64, sizes))
+    return torch.empty(found, dtype=torch.uint8, device=device)
+
+
+def _log_softmax(x: torch.Tensor) -> torch.Tensor:
+    """Return sub(sub(x, max(x)), log(sumexp(x)))."""
+    x = x.movedim(1, -1)
+    x = _readable("x", x, torch.float32)
+    shape = x.shape
+    length = shape[-1]
+    out = torch.empty(shape, dtype=torch.float32, device=x.device)
+    if shape.numel() > 0:
+        sizes = (shape.numel() // length, length, 1)
+        workspace = _workspace("log_softmax", out.device, *sizes[:2])
+        tensors = (x, out, workspace)
+        _launch("log_softmax", tensors, sizes)
+    return out.movedim(-1, 1)
 
 
 class ModelNew(nn.Module):
@@ -720,16 +744,7 @@ class ModelNew(nn.Module):
         _library()  # compiled here rather than in the first call
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Return the log-softmax of x in new memory."""
-        if x.dim() < 2:
-            raise ValueError(f"x: expected 2 or more dimensions, got {tuple(x.shape)}")
-        x = _readable("x", x.movedim(1, -1), x.device)
-        out = torch.empty_like(x)
-        if x.numel() > 0:
-            sizes = (x.shape[:-1].numel(), x.shape[-1])
-            tensors = (x, out)
-            _run(tensors, sizes)
-        return out.movedim(-1, 1)
+        return _log_softmax(x)
 
 
 def get_inputs():

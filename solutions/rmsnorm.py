@@ -2,16 +2,15 @@
 # problem: rmsnorm
 # source: rmsnorm.yaml (sha256 f46cc0049780c4dd)
 # backend: cuda, sm_90a
-# templates: segment_norm.py.jinja (sha256 cacc9f067b4bf651)
+# templates: plan/head.py.jinja (sha256 62695cc6af6c051f)
 # schedule: items=16
 # render again: kernelgen render rmsnorm
 """RMSNorm over the last dimension with a weight for each element.
 
-The trailing dimensions that the layer names make up segments of contiguous memory. Each segment is
-divided by its own root mean square; then element i is scaled by weight[i].
+mul(mul(x, rsqrt(add(mean(square(x)), 1e-05))), weight); the registers of a block hold a segment,
+which is read once.
 
-Written for segments of 8192 elements, any number of them, on sm_90a; other inputs take the general
-kernel.
+Written for x of shape (8192, 8192); other shapes are taken as well.
 
 Forward only: no gradient is recorded.
 """
@@ -28,28 +27,30 @@ leading = (8192,)
 features = 8192
 
 CUDA_SOURCE = r"""
-// The trailing dimensions that the layer names make up segments of contiguous memory. Each segment
-// is divided by its own root mean square; then element i is scaled by weight[i].
-//
-// norm_in_registers reads and writes memory once: the registers of a block hold a segment.
-// It is for aligned segments of 8192 elements. map_slices, with sum_slices before it where
-// segments are cut, takes whatever else there is.
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 
-namespace segment_norm {
+__device__ float square(float x) { return x * x; }
+
+// mul(mul(x, rsqrt(add(mean(square(x)), 1e-05))), weight).
+//
+// segment_in_registers reads and writes memory once: the registers of a block hold a segment.
+// It is for aligned segments of 8192 elements. map_slices, with sum_slices before it where
+// segments are cut, takes whatever else there is.
+namespace rms_norm_segment {
 
 struct Arguments {
   const float* x;  // (segments, length)
-  const float* weight;  // (length)
+  const float* weight;  // element i goes with i / inner % size
   float* out;  // (segments, length), may be x itself
-  int64_t segments;
-  int64_t length;
-  float eps;
+  int64_t segments, length;
+  int64_t weight_inner, weight_size;
 };
 
 // What the fast kernel is written for; the number of segments is free.
 constexpr int kLength = 8192;
+constexpr unsigned kWeightInner = 1, kWeightSize = 8192;
 constexpr int kBatch = 4;  // values that a thread sums in float
 
 constexpr int kWarp = 32;
@@ -62,20 +63,12 @@ __device__ double warp_sum(double value) {
   return value;
 }
 
-// A factor as the sum of two floats: what is multiplied by both is rounded about once.
-struct Factor {
-  float hi;
-  float lo;
-};
-
-__device__ Factor factor_of(double exact) {
-  const float hi = static_cast<float>(exact);
-  const float lo = static_cast<float>(exact - hi);
-  return {hi, isfinite(lo) ? lo : 0.0f};
+__device__ float gathered(float x) {
+  return square(x);
 }
 
-// The sum over some values x of a segment of x * x. In double: what rounding it lost would be seen
-// in all of the segment.
+// The sum of a segment's values. In double: what rounding it lost would be seen in all of the
+// segment.
 struct Sums {
   double total;
 };
@@ -86,9 +79,7 @@ __device__ Sums operator+(const Sums& a, const Sums& b) { return {a.total + b.to
 
 __device__ Sums warp_sum(const Sums& own) { return {warp_sum(own.total)}; }
 
-__device__ void add(Sums& sums, float x) {
-  sums.total += static_cast<double>(x) * x;
-}
+__device__ void add(Sums& sums, float x) { sums.total += gathered(x); }
 
 __device__ Sums sums_of(const float (&values)[kBatch]) {
   Sums sums = nothing();
@@ -97,19 +88,18 @@ __device__ Sums sums_of(const float (&values)[kBatch]) {
   return sums;
 }
 
-struct Statistics {
-  Factor factor;
+struct Outcome {
+  float rsqrt_;
 };
 
-__device__ Statistics statistics_of(const Sums& sums, double length, float eps) {
-  return {factor_of(rsqrt(sums.total / length + eps))};
-}
-__device__ float normalised(const Statistics& s, float x) {
-  return fmaf(x, s.factor.hi, x * s.factor.lo);
+__device__ Outcome outcome_of(const Sums& s, double length) {
+  const double mean = s.total / length;
+  return {float(rsqrt(mean + 1e-05f))};
 }
 
-__device__ float mapped(const Statistics& s, float x, float weight) {
-  return normalised(s, x) * weight;
+__device__ float mapped(const Outcome& o, float x, float weight) {
+  const auto [rsqrt_] = o;
+  return x * rsqrt_ * weight;
 }
 
 __device__ void spread(const float4& vector, float* values) {
@@ -129,9 +119,11 @@ struct Beside {
   float weight[4];
 };
 
-__device__ Beside load_beside(const Arguments& a, int within) {
+// first: of the neighbours, in all of the result.
+__device__ Beside load_beside(const Arguments& a, int64_t first) {
   Beside beside;
-  load_constant(beside.weight, a.weight + within);
+  const int64_t i = first;
+  load_constant(beside.weight, a.weight + unsigned(i) / kWeightInner % kWeightSize);
   return beside;
 }
 
@@ -199,21 +191,22 @@ __global__ void __launch_bounds__(kMostThreads)
     for (int k = threadIdx.x; k < slices; k += blockDim.x) sums = sums + own[k];
     sums = row_sum(sums);
   }
-  const Statistics s = statistics_of(sums, static_cast<double>(a.length), a.eps);
+  const Outcome s = outcome_of(sums, static_cast<double>(a.length));
   constexpr int kTogether = 4;  // loads that are on their way before the first store
-  for (int64_t i = slice.begin + threadIdx.x; i < slice.end; i += kTogether * blockDim.x) {
+  for (int64_t begin = slice.begin + threadIdx.x; begin < slice.end;
+      begin += kTogether * blockDim.x) {
     float values[kTogether];
 #pragma unroll
     for (int k = 0; k < kTogether; ++k) {
-      const int64_t at = i + k * blockDim.x;
+      const int64_t at = begin + k * blockDim.x;
       if (at < slice.end) values[k] = a.x[start + at];
     }
 #pragma unroll
     for (int k = 0; k < kTogether; ++k) {
-      const int64_t at = i + k * blockDim.x;
+      const int64_t at = begin + k * blockDim.x;
       if (at >= slice.end) break;
-      a.out[start + at] =
-          mapped(s, values[k], a.weight[at]);
+      const int64_t i = start + at;
+      a.out[i] = mapped(s, values[k], a.weight[i / a.weight_inner % a.weight_size]);
     }
   }
 }
@@ -268,7 +261,7 @@ __device__ void store(float* to, const float (&values)[4]) {
 
 }  // namespace ptx
 
-__global__ void __launch_bounds__(kThreads) norm_in_registers(Arguments a) {
+__global__ void __launch_bounds__(kThreads) segment_in_registers(Arguments a) {
   const int64_t start = int64_t{blockIdx.x} * kLength;
   float values[kVectors][4];
 #pragma unroll
@@ -281,7 +274,7 @@ __global__ void __launch_bounds__(kThreads) norm_in_registers(Arguments a) {
 #pragma unroll
   for (int k = 0; k < kVectors; ++k) {
     const int i = (k * kThreads + threadIdx.x) * 4;
-    if (i < kLength) beside[k] = load_beside(a, i);
+    if (i < kLength) beside[k] = load_beside(a, start + i);
   }
   Sums sums = nothing();
 #pragma unroll
@@ -289,7 +282,7 @@ __global__ void __launch_bounds__(kThreads) norm_in_registers(Arguments a) {
     const int i = (k * kThreads + threadIdx.x) * 4;
     if (i < kLength) sums = sums + sums_of(values[k]);
   }
-  const Statistics s = statistics_of(row_sum(sums), kLength, a.eps);
+  const Outcome s = outcome_of(row_sum(sums), kLength);
 #pragma unroll
   for (int k = 0; k < kVectors; ++k) {
     const int i = (k * kThreads + threadIdx.x) * 4;
@@ -299,36 +292,34 @@ __global__ void __launch_bounds__(kThreads) norm_in_registers(Arguments a) {
     ptx::store(a.out + start + i, values[k]);
   }
 }
-
 bool is_for_the_fast_kernel(const Arguments& a) {
   uintptr_t address = reinterpret_cast<uintptr_t>(a.x) | reinterpret_cast<uintptr_t>(a.out);
   address |= reinterpret_cast<uintptr_t>(a.weight);
   const bool aligned = address % sizeof(float4) == 0;
-  const bool shape = a.length == kLength;
-  return shape && aligned && a.segments <= INT32_MAX;
+  const bool shape = a.length == kLength && a.weight_inner == kWeightInner &&
+      a.weight_size == kWeightSize;
+  return shape && aligned && a.segments * a.length <= UINT32_MAX && a.segments <= INT32_MAX;
 }
 
-}  // namespace segment_norm
+}  // namespace rms_norm_segment
 
 // Bytes of device memory that the launch needs for itself.
-extern "C" int64_t segment_norm_workspace_bytes(
-    int64_t segments, int64_t length) {
-  using namespace segment_norm;
+extern "C" int64_t rms_norm_workspace_bytes(int64_t segments, int64_t length) {
+  using namespace rms_norm_segment;
   return partial_bytes(segments, length);
 }
 
 // Queues the kernels on the stream and returns a cudaError_t. No tensor may be empty.
-extern "C" int segment_norm_launch(
-    const float* x,
-    const float* weight,
-    float* out,
-    void* workspace, int64_t segments, int64_t length, float eps,
+extern "C" int rms_norm_launch(
+    const float* x, const float* weight, float* out, void* workspace, int64_t segments,
+        int64_t length, int64_t /* inner: 1 */,
+    int64_t weight_inner, int64_t weight_size,
     cudaStream_t stream) {
-  using namespace segment_norm;
-  const Arguments a = {x, weight, out, segments, length, eps};
+  using namespace rms_norm_segment;
+  const Arguments a = {x, weight, out, segments, length, weight_inner, weight_size};
   if (is_for_the_fast_kernel(a)) {
     const unsigned blocks = static_cast<unsigned>(segments);
-    norm_in_registers<<<blocks, kThreads, 0, stream>>>(a);
+    segment_in_registers<<<blocks, kThreads, 0, stream>>>(a);
     return cudaGetLastError();
   }
   return launch_general(a, static_cast<Sums*>(workspace), stream);
@@ -339,7 +330,7 @@ CUDA_FLAGS = ["-O3"]
 
 @functools.cache
 def _library() -> ctypes.CDLL:
-    """Compile the kernels, once a process and machine, and declare their C interface."""
+    """Compile the kernels, once a process and machine."""
     text = "\n".join([CUDA_SOURCE, *CUDA_FLAGS])
     path = load_inline(
         name="rmsnorm_" + hashlib.sha256(text.encode()).hexdigest()[:12],
@@ -349,39 +340,64 @@ def _library() -> ctypes.CDLL:
         is_python_module=False,  # a plain shared library: no torch header, no binding to compile
         no_implicit_headers=True,
     )
-    library = ctypes.CDLL(path)
-    workspace = stream = ctypes.c_void_p
-    tensors = [ctypes.c_void_p] * 3
-    sizes = [ctypes.c_int64] * 2
-    library.segment_norm_workspace_bytes.argtypes = sizes
-    library.segment_norm_workspace_bytes.restype = ctypes.c_int64
-    library.segment_norm_launch.argtypes = [*tensors, workspace, *sizes, ctypes.c_float, stream]
-    library.segment_norm_launch.restype = ctypes.c_int
-    return library
+    return ctypes.CDLL(path)
 
 
-def _run(tensors: tuple[torch.Tensor, ...], sizes: tuple[int, ...], eps: float) -> None:
-    """Queue the kernels on the current stream of the device that holds the tensors."""
-    library = _library()
+def _launch(
+    name: str,
+    tensors: tuple[torch.Tensor, ...],
+    sizes: tuple[int, ...],
+    numbers: tuple[float, ...] = (),
+) -> None:
+    """Queue a kernel on the current stream of the device that holds the tensors."""
+    arguments = [ctypes.c_void_p(tensor.data_ptr()) for tensor in tensors]
+    arguments += [ctypes.c_float(number) for number in numbers]
+    arguments += [ctypes.c_int64(size) for size in sizes]
     device = tensors[0].device
-    size = library.segment_norm_workspace_bytes(*sizes)
-    workspace = torch.empty(size, dtype=torch.uint8, device=device)
-    pointers = [tensor.data_ptr() for tensor in (*tensors, workspace)]
     with torch.cuda.device(device):
-        stream = torch.cuda.current_stream(device).cuda_stream
-        status = library.segment_norm_launch(*pointers, *sizes, eps, stream)
+        stream = ctypes.c_void_p(torch.cuda.current_stream(device).cuda_stream)
+        status = getattr(_library(), name + "_launch")(*arguments, stream)
     if status != 0:
         raise torch.cuda.CudaError(status)
 
 
-def _readable(name: str, tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
+def _readable(name: str, tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     """Return a tensor as contiguous memory, or say why the kernels cannot read it."""
-    if device.type != "cuda":
-        raise ValueError(f"{name}: expected a tensor on a CUDA device, got one on {device}")
-    if tensor.dtype != torch.float32 or tensor.device != device:
+    if tensor.device.type != "cuda" or tensor.dtype != dtype:
         found = f"{tensor.dtype} on {tensor.device}"
-        raise ValueError(f"{name}: expected torch.float32 on {device}, got {found}")
+        raise ValueError(f"{name}: expected {dtype} on a CUDA device, got {found}")
     return tensor.contiguous()
+
+
+def _expect(name: str, found: object, expected: object) -> None:
+    """Refuse what the file is not written for."""
+    if found != expected:
+        raise ValueError(f"{name}: the file is for {expected}, got {found}; render it again")
+
+
+def _workspace(name: str, device: torch.device, *sizes: int) -> torch.Tensor:
+    """Return the device memory that a launch needs for itself."""
+    count = getattr(_library(), name + "_workspace_bytes")
+    count.restype = ctypes.c_int64
+    found = count(*map(ctypes.c_int64, sizes))
+    return torch.empty(found, dtype=torch.uint8, device=device)
+
+
+def _rms_norm(x: torch.Tensor, weight: torch.Tensor, sizes: tuple[int, ...]) -> torch.Tensor:
+    """Return mul(mul(x, rsqrt(add(mean(square(x)), 1e-05))), weight)."""
+    shape = x.shape
+    _expect("last sizes of x", shape[-len(sizes) :], torch.Size(sizes))
+    length = shape[-len(sizes) :].numel()
+    repeats = (1, length)
+    x = _readable("x", x, torch.float32)
+    weight = _readable("weight", weight, torch.float32)
+    out = torch.empty(shape, dtype=torch.float32, device=x.device)
+    if shape.numel() > 0:
+        sizes = (shape.numel() // length, length, 1, *repeats)
+        workspace = _workspace("rms_norm", out.device, *sizes[:2])
+        tensors = (x, weight, out, workspace)
+        _launch("rms_norm", tensors, sizes)
+    return out
 
 
 class ModelNew(nn.Module):
@@ -393,20 +409,7 @@ class ModelNew(nn.Module):
         _library()  # compiled here rather than in the first call
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Return the norm of x in new, contiguous memory."""
-        shape = torch.Size(self.norm.normalized_shape)
-        if x.shape[-len(shape) :] != shape:
-            expected = ", ".join(map(str, shape))
-            raise ValueError(f"x: expected (..., {expected}), got {tuple(x.shape)}")
-        x = _readable("x", x, x.device)
-        weight = _readable("weight", self.norm.weight, x.device)
-        out = torch.empty_like(x)
-        if x.numel() > 0:
-            sizes = (x.numel() // shape.numel(), shape.numel())
-            tensors = (x, weight, out)
-            eps = torch.finfo(torch.float32).eps if self.norm.eps is None else self.norm.eps
-            _run(tensors, sizes, eps)
-        return out
+        return _rms_norm(x, self.norm.weight, self.norm.normalized_shape)
 
 
 def get_inputs():

@@ -2,7 +2,7 @@
 # problem: rmsnorm_channels
 # source: rmsnorm_channels.yaml (sha256 7dc3d2fe3c93381d)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 3cd17685314a8d5d)
+# templates: plan/head.py.jinja (sha256 779f0c6cb3470396)
 # render again: kernelgen render rmsnorm_channels
 """RMSNorm over the channels of each pixel, without a weight.
 
@@ -214,8 +214,8 @@ def _pow_2_mean_add_sqrt(x: torch.Tensor) -> torch.Tensor:
     length, inner = shape[1:2].numel(), shape[2:].numel()
     out = torch.empty(shape, dtype=torch.float32, device=x.device)
     if shape.numel() > 0:
-        tensors = (x, out)
         sizes = (shape.numel() // length, length, inner)
+        tensors = (x, out)
         _launch("pow_2_mean_add_sqrt", tensors, sizes)
     return out
 

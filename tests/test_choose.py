@@ -6,9 +6,10 @@ import msgspec
 import pytest
 
 from kernelgen.errors import UserError
-from kernelgen.planning.claims import only_product
 from kernelgen.planning.graph import TensorType
+from kernelgen.planning.norms.ways import way_of
 from kernelgen.planning.of_problem import plan_of_problem
+from kernelgen.planning.plan import Accumulator, Extent, Operand, Product, Result, Segment, Way
 from kernelgen.planning.products.choice import (
     ARCHITECTURES,
     Architecture,
@@ -19,17 +20,10 @@ from kernelgen.planning.products.choice import (
 )
 from kernelgen.problem.library import load_problem
 from kernelgen.problem.record import Problem
-from kernelgen.rendering.choose import (
-    Choice,
-    NormKernel,
-    choose,
-    choose_norm,
-    product_schedule,
-)
-from kernelgen.rendering.recognised import recognised
+from kernelgen.rendering.choose import product_schedule, scheduled
 from kernelgen.rendering.schedule import ChainSchedule
 
-MAIN_NORMS: dict[str, tuple[NormKernel, int]] = {
+MAIN_NORMS: dict[str, tuple[Way, int]] = {
     "groupnorm": ("rings", 2097152),
     "groupnorm_silu_add": ("rings", 524288),
     "instancenorm": ("rings", 262144),
@@ -53,27 +47,32 @@ MAIN_PRODUCTS: dict[str, tuple[ProductKernel, ProductKernel]] = {
 }
 
 
-def own_choice(problem: Problem, arch: Architecture) -> Choice:
-    """Return the kernels of a problem that a template computes."""
-    form = recognised(problem, problem.all_cases()[0], "cuda")
-    assert form is not None
-    return choose(form, arch)
+def own_stage(problem: Problem, arch: Architecture) -> Product | Segment | None:
+    """Return the only stage of a problem with a schedule; None if it has none."""
+    return scheduled(plan_of_problem(problem, problem.all_cases()[0], "cuda", arch).plan)
+
+
+def own_segment(problem: Problem, arch: Architecture) -> Segment:
+    """Return a problem's norm."""
+    found = own_stage(problem, arch)
+    assert isinstance(found, Segment)
+    return found
 
 
 def own_product(problem: Problem, arch: Architecture) -> ProductChoice | None:
     """Return the kernel of a problem's product; None where torch multiplies."""
-    found = only_product(plan_of_problem(problem, problem.all_cases()[0], "cuda", arch).plan)
-    return None if found is None else found.fast
+    stages = plan_of_problem(problem, problem.all_cases()[0], "cuda", arch).plan.stages
+    return next((stage.fast for stage in stages if isinstance(stage, Product)), None)
 
 
 @pytest.mark.parametrize("name", MAIN_NORMS)
 def test_norms_of_the_shipped_problems(name: str) -> None:
     problem = load_problem(name)
-    kernel, length = MAIN_NORMS[name]
-    chosen = own_choice(problem, "sm_90a")
-    assert (chosen.norm.kernel, chosen.norm.length) == (kernel, length)
-    before = own_choice(problem, "sm_80").norm
-    assert before.kernel == (kernel if kernel in {"registers", "cache"} else "none")
+    way, length = MAIN_NORMS[name]
+    chosen = own_segment(problem, "sm_90a")
+    assert (chosen.way, chosen.length) == (way, length)
+    before = own_segment(problem, "sm_80").way
+    assert before == (way if way in {"registers", "cache"} else "slices")
 
 
 @pytest.mark.parametrize("name", MAIN_PRODUCTS)
@@ -87,42 +86,52 @@ def test_products_of_the_shipped_problems(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("length", "weights", "arch", "kernel"),
+    ("length", "weights", "arch", "way"),
     [
         (10240, "none", "sm_80", "registers"),
-        (10241, "none", "sm_80", "none"),
+        (10241, "none", "sm_80", "slices"),
         (10244, "none", "sm_80", "cache"),
-        (32772, "none", "sm_80", "none"),
+        (32772, "none", "sm_80", "slices"),
         (32772, "none", "sm_90a", "rings"),
         (65535, "none", "sm_100a", "rings"),
-        (65535, "elementwise", "sm_90a", "none"),
+        (65535, "elementwise", "sm_90a", "slices"),
         (2097152, "elementwise", "sm_90a", "rings"),
         (2097156, "elementwise", "sm_90a", "columns"),
         (1400 * 4096, "none", "sm_90a", "rings"),
-        (1400 * 4096 + 4, "none", "sm_90a", "none"),
-        (8388612, "elementwise", "sm_90a", "none"),
-        (0, "none", "sm_90a", "none"),
-        (1, "none", "sm_90a", "none"),
+        (1400 * 4096 + 4, "none", "sm_90a", "slices"),
+        (8388612, "elementwise", "sm_90a", "slices"),
+        (8191, "none", "sm_90a", "held"),
+        (4092, "none", "sm_90a", "held"),
+        (1, "none", "sm_90a", "held"),
     ],
 )
-def test_what_a_segment_fits_into(
-    length: int, weights: str, arch: Architecture, kernel: NormKernel
-) -> None:
-    chosen = choose_norm(4, length, elementwise=weights == "elementwise", arch=arch)
-    assert chosen.kernel == kernel
+def test_what_a_segment_fits_into(length: int, weights: str, arch: Architecture, way: Way) -> None:
+    segment = rows(length, elementwise=weights == "elementwise")
+    assert way_of(segment, arch) == way
+    assert way_of(segment, None) == "held"
 
 
-@pytest.mark.parametrize(
-    ("spatial", "kernel"), [((512, 512), "rings"), ((513, 1), "none"), ((16, 16), "registers")]
-)
-def test_a_channel_that_is_no_whole_vectors_is_for_the_general_kernel(
-    spatial: tuple[int, int], kernel: NormKernel
-) -> None:
-    problem = load_problem("groupnorm")
-    constants = {**problem.constants, "num_groups": 4, "spatial": spatial}
-    norm = own_choice(msgspec.structs.replace(problem, constants=constants), "sm_90a").norm
-    assert (norm.kernel, norm.channels, norm.groups) == (kernel, 16, 4)
-    assert norm.inner == spatial[0] * spatial[1]
+def rows(length: int, *, elementwise: bool) -> Segment:
+    """Return the plan of four rows that are each divided by their sum, and weighted."""
+    x = Operand(name="x", value="x", type=dense(4, length))
+    weight = Operand(
+        name="weight", value="weight", type=dense(length), pattern="along", span=(-1, 0)
+    )
+    return Segment(
+        name="norm",
+        shape=(4, length),
+        dims=(),
+        operands=(x, weight) if elementwise else (x,),
+        kept=("x",),
+        steps=(),
+        held="",
+        accumulators=(Accumulator(name="sum", kind="sum", of="x"),),
+        epilogue=(),
+        outcome={"sum": "sum"},
+        after=(),
+        result=Result(value="y", of="x", type=dense(4, length)),
+        extent=Extent(kind="dim", by=1, weights=(), length=length),
+    )
 
 
 def dense(*shape: int) -> TensorType:
@@ -204,7 +213,7 @@ def test_only_three_architectures_are_rendered_for() -> None:
 def test_shapes_need_no_memory() -> None:
     problem = load_problem("softmax")
     constants = {**problem.constants, "batch_size": 1 << 30}
-    norm = own_choice(msgspec.structs.replace(problem, constants=constants), "sm_90a").norm
+    norm = own_segment(msgspec.structs.replace(problem, constants=constants), "sm_90a")
     assert norm.length == 393216
 
 

@@ -16,8 +16,9 @@ from unittest import mock
 import pytest
 from shared_builds import EMULATION, Libraries
 
+from kernelgen.planning.norms import ways
 from kernelgen.problem.library import load_problem
-from kernelgen.rendering import choose, solution
+from kernelgen.rendering import solution
 
 pytestmark = pytest.mark.sampled
 COMPILER = (
@@ -59,21 +60,33 @@ SOLUTIONS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "columns": ("layernorm", "columns", {**COLUMNS, "normalized": [3012]}),
     "columns-rms": ("rmsnorm", "columns", {**COLUMNS, "features": 3012}),
 }  # fmt: skip
+KERNELS = {
+    "groupnorm": "group_norm",
+    "groupnorm_silu_add": "group_norm_silu_add",
+    "instancenorm": "instance_norm",
+    "instancenorm_1d": "instance_norm",
+    "instancenorm_3d": "instance_norm",
+    "l1norm": "l1_norm",
+    "l2norm": "l2_norm",
+    "layernorm": "layer_norm",
+    "rmsnorm": "rms_norm",
+}
 BLOCKS_OF_COLUMNS = 3
 
 
 def cuda_source(name: str) -> str:
     problem, kernel, overrides = SOLUTIONS[name]
     limits: dict[str, Any] = {
+        "_LEAST": 0,
         "_REGISTERS_LENGTH": 1 << 14 if kernel == "registers" else 0,
         "_CACHE_LENGTH": 1 << 14 if kernel == "cache" else 0,
         "_RING_WEIGHTS": 0,
     }
     settings = {key: str(value) for key, value in overrides.items()}
-    with mock.patch.multiple(choose, **limits):
+    with mock.patch.multiple(ways, **limits):
         text = solution.render(load_problem(problem), overrides=settings)
     source = text.split('r"""\n')[1].split('"""')[0]
-    assert f"norm_in_{kernel}(" in source
+    assert f"segment_in_{kernel}(" in source
     return source
 
 
@@ -102,24 +115,30 @@ def libraries(compiled_folder: Path) -> Libraries:
     return Libraries(COMPILER, sources, compiled_folder)
 
 
-def run(library: ctypes.CDLL, tensors: Sequence[Any], sizes: list[int], eps: float | None) -> str:
-    """Launch, and return the last kernel's name."""
+def run(
+    library: ctypes.CDLL,
+    kernel: str,
+    tensors: Sequence[Any],
+    sizes: tuple[int, int],
+    repeats: tuple[int, ...] = (),
+) -> str:
+    """Launch a kernel of that name, and return the name of the last that ran.
+
+    The sizes are segments and length; `repeats` are inner and size of each tensor that repeats.
+    """
     import torch
 
-    long_sizes = [ctypes.c_int64(size) for size in sizes]
-    library.segment_norm_workspace_bytes.restype = ctypes.c_int64
-    used = int(library.segment_norm_workspace_bytes(*long_sizes))
+    long_sizes = [ctypes.c_int64(size) for size in (*sizes, 1, *repeats)]
+    workspace_bytes = getattr(library, f"{kernel}_workspace_bytes")
+    workspace_bytes.restype = ctypes.c_int64
+    used = int(workspace_bytes(*long_sizes[:2]))
     workspace = torch.full((used + 64,), 0xAB, dtype=torch.uint8)
-    pointers = [ctypes.c_void_p(tensor.data_ptr()) for tensor in tensors]
-    scalars = [] if eps is None else [ctypes.c_float(eps)]
-    status = library.segment_norm_launch(
-        *pointers, ctypes.c_void_p(workspace.data_ptr()), *long_sizes, *scalars, None
-    )
-    assert status == 0
+    pointers = [ctypes.c_void_p(tensor.data_ptr()) for tensor in (*tensors, workspace)]
+    assert getattr(library, f"{kernel}_launch")(*pointers, *long_sizes, None) == 0
     assert not library.was_stuck()
     assert bool((workspace[used:] == 0xAB).all())
     library.launched_kernel.restype = ctypes.c_char_p
-    found = re.search(r"norm_in_[a-z]+|map_slices", library.launched_kernel().decode())
+    found = re.search(r"segment_in_[a-z]+|map_slices", library.launched_kernel().decode())
     assert found
     return found[0]
 
@@ -131,7 +150,6 @@ class Norm:
         self.problem, self.kernel, self.constants = SOLUTIONS[name]
         self.by_channel = self.problem in {"groupnorm", "groupnorm_silu_add", "instancenorm_3d"}
         self.moments = self.problem not in {"rmsnorm", "l1norm", "l2norm", "softmax", "log_softmax"}
-        self.eps = EPS if self.moments or self.problem == "rmsnorm" else None
 
     def main_shape(self) -> tuple[int, int, int]:
         """Return the elements of a channel, the channels of a segment, segments of a sample."""
@@ -177,6 +195,7 @@ class Norm:
         assert length == inner * channels
         tensors = [placed(x, shift)]
         y = self.normalised(x.double())
+        repeats: tuple[int, ...] = ()
         if self.by_channel:
             weight, bias = torch.randn(2, groups * channels)
             of = torch.arange(segments) % groups
@@ -185,20 +204,23 @@ class Norm:
             ]
             y = y * spread[0] + spread[1]
             tensors += [weight, bias]
+            repeats = (inner, groups * channels) * 2
         elif self.problem in {"layernorm", "rmsnorm"}:
             weight, bias = torch.randn(2, length)
             y = y * weight
             tensors.append(placed(weight, shift))
+            repeats = (1, length)
             if self.problem == "layernorm":
                 y = y + bias
                 tensors.append(placed(bias, shift))
+                repeats = (1, length) * 2
         if self.problem == "groupnorm_silu_add":
             tensors.append(placed(torch.randn(segments, length), shift))
             y = torch.nn.functional.silu(y) + tensors[-1]
         memory = torch.full((segments * length + 8,), 77.0)
         out = memory[4 : segments * length + 4].view(segments, length)
-        sizes = [segments, length, inner, groups] if self.by_channel else [segments, length]
-        kernel = run(library, [*tensors, out], sizes, self.eps)
+        name = KERNELS.get(self.problem, self.problem)
+        kernel = run(library, name, [*tensors, out], (segments, length), repeats)
         assert bool((memory[:4] == 77.0).all())
         assert bool((memory[-4:] == 77.0).all())
         return kernel, out, y
@@ -265,7 +287,7 @@ def test_the_fast_kernel(name: str, values: str, libraries: Libraries) -> None:
     blocks = {"columns": BLOCKS_OF_COLUMNS, "columns-rms": BLOCKS_OF_COLUMNS, "channels-many": 9}
     library.set_device(blocks.get(name, 2), 7)
     kernel, out, exact = norm.run(library, x)
-    assert kernel == f"norm_in_{norm.kernel}"
+    assert kernel == f"segment_in_{norm.kernel}"
     assert worst_error(out, exact) <= 5e-6
 
 
@@ -283,7 +305,7 @@ def test_blocks_wait_for_each_other_and_never_for_ever(
     library.set_device(blocks, seed)
     for rows in (4, 12):
         kernel, out, exact = norm.run(library, torch.randn(rows, inner * channels))
-        assert kernel == "norm_in_rings"
+        assert kernel == "segment_in_rings"
         assert worst_error(out, exact) <= 2e-6
 
 
@@ -299,7 +321,7 @@ def test_blocks_keep_the_weights_of_their_columns(
     norm, library = Norm(name), libraries[name]
     library.set_device(BLOCKS_OF_COLUMNS, seed)
     kernel, out, exact = norm.run(library, torch.randn(rows, norm.main_shape()[0]) + 3.0 * seed)
-    assert kernel == "norm_in_columns"
+    assert kernel == "segment_in_columns"
     assert worst_error(out, exact) <= 2e-6
 
 
@@ -319,10 +341,11 @@ def test_a_block_that_draws_regardless_of_its_slots_waits_for_ever(tmp_path: Pat
     workspace = torch.empty(1 << 16)
     out = torch.empty_like(x)
     places = [ctypes.c_void_p(tensor.data_ptr()) for tensor in (x, out, workspace)]
+    sizes = [ctypes.c_int64(size) for size in (8, 893, 1)]
     # How blocks meet depends on the machine's other work too.
     for seed in range(20):
         library.set_device(2, seed)
-        library.segment_norm_launch(*places, ctypes.c_int64(8), ctypes.c_int64(893), None)
+        library.softmax_launch(*places, *sizes, None)
         if library.was_stuck():
             break
     assert library.was_stuck()
@@ -409,7 +432,8 @@ def test_an_activation_of_any_size(libraries: Libraries) -> None:
     weight = torch.full((8,), 30.0)
     bias = torch.tensor([0.0, 90.0, -90.0, 1e30, -1e30, 3e38, float("inf"), float("nan")])
     out = torch.empty_like(x)
-    run(libraries["groups-steps"], [x, weight, bias, residual, out], [4, 256, 64, 2], EPS)
+    tensors = [x, weight, bias, residual, out]
+    run(libraries["groups-steps"], "group_norm_silu_add", tensors, (4, 256), (64, 8) * 2)
     exact = torch.nn.functional.group_norm(
         x.double().view(2, 8, 64), 2, weight.double(), bias.double(), EPS
     )

@@ -155,9 +155,3 @@ def _pays(p: ProductChoice) -> bool:
         case _:
             largest = max(p.rows * p.depth, p.columns * p.depth, p.rows * p.columns)
             return p.batches * largest >= _LEAST_MOVED
-
-
-def only_product(plan: Plan) -> Product | None:
-    """Return a plan's product, whose kernel has a schedule; None if it has none, or several."""
-    found = [stage for stage in plan.stages if isinstance(stage, Product)]
-    return found[0] if len(found) == 1 else None

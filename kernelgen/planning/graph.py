@@ -11,6 +11,13 @@ from typing import Any, Literal, cast
 import msgspec
 
 MATRIX = 2  # dimensions
+# Operators that look at memory in another way.
+VIEWS = frozenset(
+    """
+    alias chunk detach expand expand_as flatten getitem movedim narrow numpy_T permute select slice
+    split squeeze t transpose unbind unflatten unfold unsqueeze view view_as
+    """.split()  # noqa: SIM905 - a list of words reads best as words
+)
 InputKind = Literal["input", "scalar", "parameter", "buffer", "attribute", "constant"]
 
 

@@ -4,14 +4,15 @@ Operators before a reduction, a scan or a pooling are computed with what they re
 reduction with its results.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Literal
 
 import msgspec
 
 from kernelgen.planning.body import Body, Waiting
-from kernelgen.planning.graph import Argument, GraphInput, Node, Reference
+from kernelgen.planning.graph import VIEWS, Argument, GraphInput, Node, Reference
 from kernelgen.planning.naming import SUMS, Names, called, without_overload
+from kernelgen.planning.norms.making import segment_of
 from kernelgen.planning.plan import (
     POOLED,
     Accumulator,
@@ -21,17 +22,12 @@ from kernelgen.planning.plan import (
     Reduce,
     Result,
     Scan,
+    Segment,
     StepValue,
 )
 from kernelgen.planning.pooling import Window
 from kernelgen.planning.reductions import Gather
 
-VIEWS = frozenset(
-    """
-    alias chunk detach expand expand_as flatten getitem movedim narrow numpy_T permute select slice
-    split squeeze t transpose unbind unflatten unfold unsqueeze view view_as
-    """.split()  # noqa: SIM905 - a list of words reads best as words
-)
 _COMPUTES = frozenset(
     """
     addmm baddbmm bilinear bmm conv1d conv2d conv3d conv_transpose1d conv_transpose2d
@@ -115,6 +111,10 @@ class Making:
             of=read,
             result=Result(value=node.name, of="scanned", type=self._types[node.name]),
         )
+
+    def segment(self, node: Node, arguments: Mapping[str, Argument]) -> Segment:
+        """Return the stage of a norm that is whole."""
+        return segment_of(node, arguments, self._types, self._kernels)
 
     def pool(self, node: Node, window: Window, of: str) -> Pool:
         """Return the stage of a pooling of this value."""

@@ -8,6 +8,7 @@ from kernelgen.errors import ProblemError
 from kernelgen.planning.capture import graph_of, graphs_of
 from kernelgen.planning.claims import with_products
 from kernelgen.planning.graph import Argument, Graph, TensorType
+from kernelgen.planning.norms.kept import kept_norms
 from kernelgen.planning.plan import Library, Plan, Reduce, Source, Stage
 from kernelgen.planning.planner import plan_of_simple, simplified
 from kernelgen.planning.products.choice import DEFAULT_ARCHITECTURE, Architecture
@@ -39,7 +40,9 @@ def plan_of_problem(
         ProblemError: its code fails, its forward has no graph, or its cases have different plans.
         KernelgenFault: the process that traces does not start, or cannot be contained.
     """
-    graph = _with_sizes(problem, main, device)
+    traced = graph_of(problem, main, device)
+    whole = kept_norms(traced)
+    graph = _with_sizes(problem, main, device, traced, whole)
     plan = plan_of_simple(graph)
     free: set[str] = set()
     bound = plan.bound
@@ -48,7 +51,7 @@ def plan_of_problem(
     for case, found in zip(problem.cases, cases, strict=True):
         if isinstance(found, ProblemError):
             raise found
-        other = sizes_like(graph, simplified(found))
+        other = sizes_like(graph, simplified(found, whole))
         if difference := _difference(skeleton, _skeleton(plan_of_simple(other))):
             message = f"its plan is not the main case's, which a file is rendered for: {difference}"
             raise ProblemError(problem.path, None, f"cases.{case.name}", message)
@@ -61,10 +64,9 @@ def plan_of_problem(
         # Sizes that another case shares with the main one.
         shared = dimensions_of(graph).items() & sizes.items()
         bound &= {place for place, _ in shared}
-    plan = with_products(
-        msgspec.structs.replace(plan, bound=bound), arch if device == "cuda" else None
-    )
-    plan = with_maps_fused(plan)
+    target = arch if device == "cuda" else None
+    plan = with_products(msgspec.structs.replace(plan, bound=bound), target)
+    plan = with_maps_fused(plan, target)
     return ProblemPlan(graph=graph, plan=plan, free=frozenset(free))
 
 
@@ -77,9 +79,11 @@ def _with_alike(source: Source, sizes: dict[tuple[str, int], int]) -> Source:
     return msgspec.structs.replace(source, size=msgspec.structs.replace(source.size, alike=alike))
 
 
-def _with_sizes(problem: Problem, case: Case, device: Device) -> Graph:
+def _with_sizes(
+    problem: Problem, case: Case, device: Device, traced: Graph, whole: frozenset[str]
+) -> Graph:
     """Return a case's graph with its sizes, those bound that cannot be read or doubled."""
-    main = graph = simplified(graph_of(problem, case, device))
+    main = graph = simplified(traced, whole)
     everywhere = dimensions_of(graph)
     bound: set[tuple[str, int]] = set()
     sizes = resizes_of(graph)
@@ -87,16 +91,16 @@ def _with_sizes(problem: Problem, case: Case, device: Device) -> Graph:
     # With the cases, which are wanted next: one process traces them all.
     cases = [(other, None) for other in problem.cases]
     found = graphs_of(problem, [*((case, resize) for resize in asked), *cases], device)
-    traced = dict(zip(asked, found, strict=False))
+    resized = dict(zip(asked, found, strict=False))
     for ways in sizes:
         # Where a parameter has the size as well, it may be that of a first dimension by chance.
-        resize = next((way for way in ways if isinstance(traced[way], Graph)), None)
+        resize = next((way for way in ways if isinstance(resized[way], Graph)), None)
         if resize is None:
             bound |= {place for place, size in everywhere.items() if size == ways[0].size}
             continue
-        other = traced[resize]
+        other = resized[resize]
         assert isinstance(other, Graph)
-        read = with_size(graph, main, simplified(other), resize)
+        read = with_size(graph, main, simplified(other, whole), resize)
         if read is None:
             return msgspec.structs.replace(graph, bound=frozenset(everywhere))
         graph = read
@@ -121,7 +125,7 @@ def _difference(skeleton: list[str], other: list[str]) -> str:
 
 
 # What follows from sizes, or is found anew for each of them when the file runs.
-_SIZES = frozenset(("type", "types", "shape", "dims", "pattern", "span"))
+_SIZES = frozenset(("type", "types", "shape", "dims", "pattern", "span", "length", "way"))
 
 
 def _described(stage: Stage) -> str:

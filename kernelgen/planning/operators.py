@@ -62,13 +62,19 @@ class Operator(msgspec.Struct, frozen=True):
         """An expression of `{parameter}` in C++."""
         return self.own_cpp or _STANDARD.sub(lambda m: f"std::{m[1] or m[2]}(", self.cuda)
 
-    def expression(self, backend: Backend, arguments: Mapping[str, str | Number]) -> str:
-        """Return the C expression; text among the arguments is C, numbers become literals."""
+    def expression(
+        self, backend: Backend, arguments: Mapping[str, str | Number], *, double: bool = False
+    ) -> str:
+        """Return the C expression; text among the arguments is C, numbers become literals.
+
+        With `double`, CUDA's functions are those for doubles; C++'s take either.
+        """
         whole = self.takes == "any"  # or not a float
         texts = {
             n: v if isinstance(v, str) else literal(v, whole=whole) for n, v in arguments.items()
         }
-        return fill(self.cuda if backend == "cuda" else self.cpp, texts)
+        cuda = _OF_FLOATS.sub(r"\1(", self.cuda) if double else self.cuda
+        return fill(cuda if backend == "cuda" else self.cpp, texts)
 
     def reads(self, parameter: str) -> bool:
         """Return whether a parameter stands in an expression."""
@@ -138,6 +144,7 @@ _STANDARD = re.compile(
     r"\b(fabs|sqrt|pow|exp2|sin|cos|tan|asin|acos|atan|atan2|sinh|cosh|floor|ceil|trunc|rint|fmod"
     r"|copysign|hypot)f\(|\b(isnan|isinf|isfinite)\("
 )
+_OF_FLOATS = re.compile(r"\b(?!isinf)([a-z]\w*)f\(")
 X: Final = {"self": REQUIRED}
 XY: Final = {"self": REQUIRED, "other": REQUIRED}
 _TENSOR = {"dtype": None, "layout": None, "device": None, "pin_memory": None}

@@ -239,6 +239,13 @@ class Placing:
         self._place_before(of)
         self._done(self._making.scan(node, of), node.name)
 
+    def segment(self, node: Node) -> None:
+        """Add the stage of a norm that is whole."""
+        arguments = self.resolved_arguments(node)
+        for name in references(*arguments.values()):
+            self.place(name)
+        self._done(self._making.segment(node, arguments), node.name)
+
     def pool(self, node: Node, window: Window) -> None:
         """Add the stage of a pooling."""
         of = self.resolved(window.of)

@@ -3,6 +3,7 @@
 A stage reads values and makes values; both have the names that the solution's forward gives them.
 """
 
+from math import prod
 from typing import Literal
 
 import msgspec
@@ -18,6 +19,10 @@ POOLED = "pooled"
 
 MULTIPLIED = "multiplied"
 """What a product's epilogue calls the sum of an element's products; likewise."""
+
+Way = Literal["held", "registers", "cache", "rings", "columns", "slices"]
+"""How the kernels of a segment hold it: in the registers of threads, of a block, in a block's L1
+cache, in the shared memory of all blocks, by rings of slots or by fixed columns; or not at all."""
 
 Accumulation = Literal[
     "sum", "mean", "prod", "max", "min", "argmax", "argmin", "sumexp", "variance", "pick"
@@ -141,6 +146,24 @@ class Reduce(msgspec.Struct, frozen=True, kw_only=True, tag="reduce"):
     results: tuple[Result, ...]
 
 
+class Extent(msgspec.Struct, frozen=True, kw_only=True):
+    """A segment of a layer's, or along a dimension: a run of memory in a tensor of any rank.
+
+    Attributes:
+        kind: groups of channels of a sample; channels of a sample, each an image of `by`
+            dimensions; rows, the last sizes, which are `by`; or dim, along the dimension `by`.
+        by: the number of groups or the like as the plan's, or the path of the layer's attribute
+            that has it.
+        weights: names of the operands of the layer's, one for each channel or element.
+        length: elements of a segment of the main shape.
+    """
+
+    kind: Literal["groups", "channels", "rows", "dim"]
+    by: int | str | tuple[int, ...]
+    weights: tuple[str, ...]
+    length: int
+
+
 class Segment(msgspec.Struct, frozen=True, kw_only=True, tag="segment"):
     """A reduction along neighbouring dimensions, and a map of the same elements with its outcome.
 
@@ -154,6 +177,8 @@ class Segment(msgspec.Struct, frozen=True, kw_only=True, tag="segment"):
         outcome: what the map reads of these: its name in `after` -> accumulator or epilogue's step.
         after: steps of the map.
         result: of that shape.
+        extent: what a segment is, where it is no fixed dimensions: of any rank.
+        way: how a GPU holds it.
     """
 
     name: str
@@ -168,6 +193,20 @@ class Segment(msgspec.Struct, frozen=True, kw_only=True, tag="segment"):
     outcome: dict[str, StepValue]
     after: tuple[Step, ...]
     result: Result
+    extent: Extent | None = None
+    way: Way = "held"
+
+    @property
+    def length(self) -> int:
+        """Elements of a segment of the main shape."""
+        if self.extent is not None:
+            return self.extent.length
+        return prod(self.shape[d] for d in self.dims)
+
+    @property
+    def inner(self) -> int:
+        """How far its elements are apart in memory."""
+        return 1 if self.extent is not None else prod(self.shape[self.dims[-1] + 1 :])
 
 
 class Scan(msgspec.Struct, frozen=True, kw_only=True, tag="scan"):

@@ -3,15 +3,16 @@
 Pointwise operators and reductions wait until a value is needed in memory (placing.py).
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import cast
 
 import msgspec
 
 from kernelgen.planning.body import Apply
-from kernelgen.planning.graph import Argument, Graph, Node, Reference, TensorType, references
-from kernelgen.planning.making import VIEWS, result_names
+from kernelgen.planning.graph import VIEWS, Argument, Graph, Node, Reference, TensorType, references
+from kernelgen.planning.making import result_names
 from kernelgen.planning.naming import without_overload
+from kernelgen.planning.norms.kept import kept_norms, with_norms
 from kernelgen.planning.operators import Operator, operator_for
 from kernelgen.planning.placing import Placing
 from kernelgen.planning.plan import Plan, Source, reads, writes
@@ -28,12 +29,16 @@ _TAKEN = {"float": ("float32", "bool"), "bool": ("bool",), "any": ("float32", "b
 
 def plan_of(graph: Graph) -> Plan:
     """Return the plan of a graph. Every graph has one: what is not known stays in torch."""
-    return plan_of_simple(simplified(graph))
+    return plan_of_simple(simplified(graph, kept_norms(graph)))
 
 
-def simplified(graph: Graph) -> Graph:
-    """Return a graph of what stages know, without losses and norms; simplified once, not twice."""
-    return with_scans(with_means(decomposed(graph)))
+def simplified(graph: Graph, whole: Iterable[str]) -> Graph:
+    """Return a graph of what stages know, without losses; simplified once, not twice.
+
+    The norms that end with nodes of these names stay whole; other graphs of the Model keep those
+    of the main case's, so that their plans are alike.
+    """
+    return with_scans(with_means(decomposed(with_norms(graph, whole))))
 
 
 def plan_of_simple(graph: Graph) -> Plan:
@@ -110,6 +115,8 @@ class _Planner:
             values.views[node.name] = node
         elif node.aten in {"scan_sum", "scan_prod"} and _is_known(node):
             values.scan(node)
+        elif node.aten.startswith("segment."):
+            values.segment(node)
         elif (window := window_of(node, values.types)) is not None and _is_known(node):
             values.pool(node, window)
         else:

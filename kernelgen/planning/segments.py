@@ -1,7 +1,7 @@
-"""Fusion of a reduction, a pool or a product with the map after it.
+"""Fusion of a reduction, a norm, a pool or a product with the map after it.
 
 A reduction and a map of the same elements are one stage where a chip holds what both of them read;
-a pool or a product and a map of its result always are.
+a norm, a pool or a product and a map of its result always are.
 """
 
 from collections.abc import Iterable, Mapping
@@ -10,6 +10,7 @@ from math import prod
 import msgspec
 
 from kernelgen.planning.naming import SUMS, Names
+from kernelgen.planning.norms.ways import ROW, way_of
 from kernelgen.planning.plan import (
     Map,
     Operand,
@@ -25,9 +26,9 @@ from kernelgen.planning.plan import (
     reads,
     results_of,
 )
+from kernelgen.planning.products.choice import Architecture
 
 _KINDS = frozenset(("sum", "mean", "max", "min", "sumexp", "variance"))
-_ROW = 8192  # values that the threads of a block hold
 _COLUMN = 128  # values that a thread holds
 # Operators of tens of instructions. Of three in a product's epilogue, one of 0.7 ms took 0.85 on an
 # H200, and a pass of its own takes 0.02.
@@ -40,72 +41,103 @@ _COSTLY = frozenset(
 )
 
 
-def with_maps_fused(plan: Plan) -> Plan:
-    """Return a plan in which a map is one stage with what it alone reads, where that moves less."""
+def with_maps_fused(plan: Plan, arch: Architecture | None) -> Plan:
+    """Return a plan in which a map is one stage with what it alone reads, where that moves less.
+
+    Segments are held as suits a GPU of that architecture; a CPU has none.
+    """
     stages = list(plan.stages)
     for first in plan.stages:
-        if not isinstance(first, Reduce | Pool | Product):
+        if not isinstance(first, Reduce | Segment | Pool | Product):
             continue
         made = {result.value for result in results_of(first)}
         readers = [stage for stage in stages if made.intersection(reads(stage))]
         if len(readers) != 1 or made & {*plan.outputs, *plan.updates.values()}:
             continue
         (second,) = readers
-        if isinstance(second, Map) and (fused := _fused(first, second, stages)) is not None:
+        if isinstance(second, Map) and (fused := _fused(first, second, stages, arch)):
             stages[stages.index(second)] = fused
             stages.remove(first)
-    return msgspec.structs.replace(plan, stages=tuple(stages))
+    held = (
+        msgspec.structs.replace(stage, way=way_of(stage, arch))
+        if isinstance(stage, Segment)
+        else stage
+        for stage in stages
+    )
+    return msgspec.structs.replace(plan, stages=tuple(held))
 
 
-def _fused(first: Reduce | Pool | Product, second: Map, stages: Iterable[Stage]) -> Stage | None:
+def _fused(
+    first: Reduce | Segment | Pool | Product,
+    second: Map,
+    stages: Iterable[Stage],
+    arch: Architecture | None,
+) -> Stage | None:
     """Return a stage and the map that alone reads its results as one; None if that cannot be."""
     if len(second.results) > 1:
         return None
     if not isinstance(first, Reduce):
         others = Names(*(stage.name for stage in stages if stage not in (first, second)))
         return _with_epilogue(first, second, others)
-    return _segment(first, second) if _fits(first) else None
+    segment = _segment(first, second) if _is_segment(first) else None
+    return segment if segment is not None and _fits(segment, arch) else None
 
 
-def _with_epilogue(first: Pool | Product, second: Map, others: Names) -> Stage | None:
+def _with_epilogue(first: Segment | Pool | Product, second: Map, others: Names) -> Stage | None:
     """Return a stage whose results are mapped before they are written; `others` are kernels."""
     (result,) = second.results
-    if second.shape != first.result.type.shape:
-        return None
-    if isinstance(first, Product) and not _takes(first, second):
+    if second.shape != first.result.type.shape or not _takes(first, second):
         return None
     made = str(first.result.of)
-    taken = (*(o.name for o in first.operands), *(step.name for step in first.steps))
-    names = _Renaming(second, known={first.result.value: made}, taken=(made, *taken))
-    return msgspec.structs.replace(
-        first,
-        name=others.kernel((first.name, second.name), first.name),
-        beside=names.further,
-        epilogue=names.steps,
-        result=msgspec.structs.replace(result, of=names.new(result.of)),
-    )
+    known = {first.result.value: made}
+    steps = (*first.steps, *first.epilogue)
+    if isinstance(first, Segment):
+        steps += first.after
+        known |= {o.value: o.name for o in first.operands if o.name in first.kept}
+    taken = (*(o.name for o in first.operands), *(step.name for step in steps))
+    names = _Renaming(second, known, taken=(made, SUMS, *taken))
+    changed = {
+        "name": others.kernel((first.name, second.name), first.name),
+        "result": msgspec.structs.replace(result, of=names.new(result.of)),
+    }
+    if isinstance(first, Segment):
+        operands, after = (*first.operands, *names.further), (*first.after, *names.steps)
+        return msgspec.structs.replace(first, operands=operands, after=after, **changed)
+    return msgspec.structs.replace(first, beside=names.further, epilogue=names.steps, **changed)
 
 
-def _takes(product: Product, second: Map) -> bool:
-    """Whether a product is done as soon with a map as without: tensor cores wait meanwhile."""
+def _takes(first: Segment | Pool | Product, second: Map) -> bool:
+    """Whether a stage is done as soon with a map as without."""
+    if isinstance(first, Segment):
+        kinds = {o.type.dtype for o in second.operands if not o.is_number}
+        kinds.add(second.results[0].type.dtype)
+        return kinds == {"float32"} or first.length <= ROW
+    if isinstance(first, Pool):
+        return True
+    product = first  # whose tensor cores wait meanwhile
     costly = sum(step.operator in _COSTLY for step in second.steps)
     # What is mapped would be the sum of all runs.
     whole = product.fast.runs == 1 and second.results[0].type.dtype == "float32"
     return whole and costly <= 1
 
 
-def _fits(stage: Reduce) -> bool:
-    """Whether a chip holds what is reduced, in registers."""
+def _is_segment(stage: Reduce) -> bool:
+    """Whether it gathers neighbours in memory, or what is as far apart."""
     first, last = stage.dims[0] if stage.dims else 0, stage.dims[-1] if stage.dims else -1
-    length, inner = prod(stage.shape[d] for d in stage.dims), prod(stage.shape[last + 1 :])
-    held = sum(operand.pattern == "each" for operand in stage.operands) * length
     return (
         stage.dims == tuple(range(first, last + 1))
-        and length > 1
-        and 0 < held <= (_ROW if inner == 1 else _COLUMN)
+        and prod(stage.shape[d] for d in stage.dims) > 1
         and not stage.beside
         and all(a.kind in _KINDS for a in stage.accumulators)
     )
+
+
+def _fits(segment: Segment, arch: Architecture | None) -> bool:
+    """Whether a chip holds what is gathered and mapped."""
+    held = len(segment.kept) * segment.length
+    if 0 < held <= (ROW if segment.inner == 1 else _COLUMN):
+        return True
+    return arch is not None and way_of(segment, arch) != "held"
 
 
 def _segment(first: Reduce, second: Map) -> Segment | None:

@@ -5,6 +5,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from keyword import iskeyword
+from typing import Any
 from unicodedata import normalize
 
 import msgspec
@@ -21,19 +22,19 @@ from kernelgen.planning.plan import (
     Segment,
     Source,
     Stage,
-    operands_of,
     reads,
     writes,
 )
 from kernelgen.planning.rewrites.builder import strides_of
 from kernelgen.problem.record import Backend
-from kernelgen.rendering.choose import product_schedule
+from kernelgen.rendering.choose import schedule_of
 from kernelgen.rendering.environment import checked_source, cpp_environment
 from kernelgen.rendering.schedule import Schedule
 from kernelgen.rendering.stages.alike import with_plain_names
 from kernelgen.rendering.stages.functions import helpers
 from kernelgen.rendering.stages.library import render_library
 from kernelgen.rendering.stages.map import render_map
+from kernelgen.rendering.stages.one_pass import render_one_pass
 from kernelgen.rendering.stages.pool import render_pool
 from kernelgen.rendering.stages.product import render_product
 from kernelgen.rendering.stages.reduce import render_reduce
@@ -92,6 +93,7 @@ def plan_text(
     taken = {*given.values(), *sources, *called}
     known = dict(sources)
     known[".device"] = where
+    known |= {name: _path(name[5:], plan) for name in read if name.startswith("self.")}
     for number, (stage, text) in enumerate(stages):
         results = writes(stage)
         kept = {*plan.outputs, *plan.updates.values(), *read}
@@ -169,7 +171,7 @@ def _texts(
         key = told[stage.name] if several else own[stage.name]
         name = known.setdefault(key, stage.name)
         if name != stage.name:
-            yield StageText(idea="", call=call_of(name, operands_of(stage)))
+            yield StageText(idea="", call=call_of(name, stage))
         elif several and isinstance(stage, Map):
             yield render_map(stage, backend, told_sizes=True)
         else:
@@ -181,20 +183,18 @@ def _key(text: StageText) -> Key:
 
 
 def _render(stage: Kernel, backend: Backend, arch: str, schedule: Schedule | None) -> StageText:
-    match stage:
-        case Product():
-            wanted = schedule or product_schedule(stage.fast, arch)
-            return render_product(stage, backend, arch, wanted)
-        case Map():
-            return render_map(stage, backend)
-        case Segment():
-            return render_segment(stage, backend)
-        case Reduce():
-            return render_reduce(stage, backend)
-        case Scan():
-            return render_scan(stage, backend)
-        case Pool():
-            return render_pool(stage, backend)
+    if isinstance(stage, Product):
+        return render_product(stage, backend, arch, schedule or schedule_of(stage, arch))
+    if isinstance(stage, Segment) and backend == "cuda" and stage.way != "held":
+        return render_one_pass(stage, arch, schedule or schedule_of(stage, arch))
+    of_kind: dict[type, Callable[[Any, Backend], StageText]] = {
+        Map: render_map,
+        Segment: render_segment,
+        Reduce: render_reduce,
+        Scan: render_scan,
+        Pool: render_pool,
+    }
+    return of_kind[type(stage)](stage, backend)
 
 
 def _kernels(texts: list[StageText], backend: Backend) -> str:

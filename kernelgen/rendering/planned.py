@@ -4,14 +4,13 @@ import re
 import textwrap
 from collections.abc import Mapping
 
-from kernelgen.planning.claims import only_product
 from kernelgen.planning.graph import PlainValue
 from kernelgen.planning.of_problem import plan_of_problem
 from kernelgen.planning.plan import Plan
 from kernelgen.planning.products.choice import DEFAULT_ARCHITECTURE, architecture
 from kernelgen.problem.python_text import bound_names
 from kernelgen.problem.record import MAIN_CASE, Backend, Case, Problem, device_of
-from kernelgen.rendering.choose import product_schedule
+from kernelgen.rendering.choose import schedule_of, scheduled
 from kernelgen.rendering.environment import cpp_environment, in_docstring, python_environment
 from kernelgen.rendering.from_plan import PlanText, plan_text
 from kernelgen.rendering.header import header
@@ -30,11 +29,11 @@ _MAIN = Case(name=MAIN_CASE)
 _LIKENESS = 'getattr({0}, "__name__", repr({0}))'
 _OTHER_FLOATS = ("float16", "bfloat16", "float64")
 # Folders of a kind's kernels, where these are not `stages`.
-_FOLDERS = {"product": "product"}
+_FOLDERS = {"one_pass": "segment", "product": "product"}
 # Functions that a solution may need beside its stages; each may call those before it.
 _HELPERS = (
     *("launch", "factors", "multiply", "readable"),
-    *("along", "across", "windows", "expect"),
+    *("along", "across", "windows", "expect", "workspace"),
 )
 
 
@@ -60,7 +59,7 @@ def render_planned(
     plan = found.plan
     schedule = _schedule(plan, problem, backend, named, settings)
     text = plan_text(plan, backend, named, schedule)
-    has_products = "product" in text.kinds and backend == "cuda"
+    of_arch = backend == "cuda" and not {"one_pass", "product"}.isdisjoint(text.kinds)
     source = model_source(problem, case, device, plan.returns % ((0,) * len(plan.outputs)))
     made = (found.graph.made_with, found.graph.made_like)
     kept = {n for one in made for n in one if source.module or n in source.unchanged} - found.free
@@ -73,7 +72,7 @@ def render_planned(
         "idea": _idea(text),
         "written_for": in_docstring(_written_for(plan, made_with)),
         "kernels": text.kernels,
-        "hopper": has_products and named == "sm_90a",
+        "hopper": "product" in text.kinds and backend == "cuda" and named == "sm_90a",
         "body": text.body,
         "forward": _forward(plan, text.arguments),
         "preamble": "import inspect" if source.module and kept else source.preamble,
@@ -103,11 +102,12 @@ def render_planned(
         folder = _FOLDERS.get(kind, "stages")
         templates.append((cpp_environment(), f"{backend}/{folder}/{kind}.{suffix}.jinja"))
         if kind != "common":
-            templates.append((python_environment(), f"stages/{kind}.py.jinja"))
+            function = "segment" if kind == "one_pass" else kind
+            templates.append((python_environment(), f"stages/{function}.py.jinja"))
     first = header(
         problem,
         backend=backend,
-        arch=named if has_products else None,
+        arch=named if of_arch else None,
         templates=templates,
         numbers="" if schedule is None else in_words(numbers_of(schedule)),
         settings=settings,
@@ -126,13 +126,13 @@ def render_planned(
 def _schedule(
     plan: Plan, problem: Problem, backend: Backend, arch: str, settings: Mapping[str, str]
 ) -> Schedule | None:
-    """Return the schedule of a plan's only product; None if it has none, or several."""
+    """Return the schedule of the only stage that has one; None if there is none, or several."""
     constants = tuple(problem.constants_for(_MAIN, device_of(backend)))
-    product = only_product(plan)
-    if product is None:
+    stage = scheduled(plan)
+    if stage is None:
         sort_overrides(settings, (), constants)
         return None
-    base = schedule_for(problem, backend, arch, product_schedule(product.fast, arch))
+    base = schedule_for(problem, backend, arch, schedule_of(stage, arch))
     numbers = sort_overrides(settings, base.__struct_fields__, constants).schedule
     return override_schedule(base, numbers)
 

@@ -5,20 +5,18 @@ from collections.abc import Mapping
 import msgspec
 
 from kernelgen.errors import ProblemError, UserError
-from kernelgen.planning.claims import only_product
 from kernelgen.planning.of_problem import plan_of_problem
 from kernelgen.planning.products.choice import DEFAULT_ARCHITECTURE, architecture
 from kernelgen.problem.record import MAIN_CASE, Backend, Case, Problem, ScheduleEntry, device_of
 from kernelgen.problem.schedules import CPU
-from kernelgen.rendering.choose import Choice, choose, product_schedule
+from kernelgen.rendering.choose import schedule_of, scheduled
 from kernelgen.rendering.overrides import did_you_mean
-from kernelgen.rendering.recognised import recognised
-from kernelgen.rendering.schedule import CppSchedule, Schedule
+from kernelgen.rendering.schedule import Schedule
 
 # Fixed, so that what is rendered never depends on the machine that renders it.
 DEFAULT_ARCHITECTURES: dict[Backend, str] = {"cuda": DEFAULT_ARCHITECTURE, "cpp": CPU}
 _MAIN = Case(name=MAIN_CASE)
-_NO_SCHEDULE = "its Model is neither a norm nor has one product, and other kernels have no schedule"
+_NO_SCHEDULE = "its Model has not one product or long norm, and other kernels have no schedule"
 
 
 def default_schedule(problem: Problem, backend: Backend, arch: str) -> Schedule:
@@ -26,7 +24,7 @@ def default_schedule(problem: Problem, backend: Backend, arch: str) -> Schedule:
 
     Raises:
         ProblemError: its code fails, or its forward has no graph.
-        UserError: it is neither a norm nor has one product, and other kernels have no schedule.
+        UserError: it has not one product or long norm, and other kernels have no schedule.
         KernelgenFault: the process that traces does not start, or cannot be contained.
     """
     found = _default_schedule(problem, backend, arch)
@@ -36,19 +34,10 @@ def default_schedule(problem: Problem, backend: Backend, arch: str) -> Schedule:
 
 
 def _default_schedule(problem: Problem, backend: Backend, arch: str) -> Schedule | None:
-    device = device_of(backend)
-    form = recognised(problem, _MAIN, device)
-    if form is not None:
-        return schedule_of(choose(form, architecture(arch)) if backend == "cuda" else None)
     named = architecture(arch) if backend == "cuda" else DEFAULT_ARCHITECTURE
     alone = msgspec.structs.replace(problem, cases=())
-    product = only_product(plan_of_problem(alone, _MAIN, device, named).plan)
-    return None if product is None else product_schedule(product.fast, arch)
-
-
-def schedule_of(choice: Choice | None) -> Schedule:
-    """Return the default schedule of a norm's CUDA kernels; without a choice, of its C++."""
-    return CppSchedule() if choice is None else choice.schedule
+    stage = scheduled(plan_of_problem(alone, _MAIN, device_of(backend), named).plan)
+    return None if stage is None else schedule_of(stage, arch)
 
 
 def schedule_for(

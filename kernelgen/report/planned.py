@@ -34,7 +34,6 @@ from kernelgen.planning.plan import (
 )
 from kernelgen.problem.library import load_problem
 from kernelgen.problem.record import Device, Problem
-from kernelgen.rendering.recognised import recognised
 from kernelgen.rendering.stages.stage_text import filled, gathered_in_words, in_words
 from kernelgen.solution.file import SolutionFile
 
@@ -78,13 +77,11 @@ def plan_of(
     """
     main = problem.all_cases()[0]
     plan = plan_of_problem(structs.replace(problem, cases=()), main, device).plan
-    form = recognised(problem, main, device)
     cost = costs(plan)
     spans = stage_times(cost, calibration) if calibration else (None,) * len(plan.stages)
     made = PlanRecord(
         problem=problem.name,
         device=device_name,
-        template="" if form is None else form.template,
         stages=tuple(map(_planned, plan.stages, cost.stages, spans)),
         minimal_bytes=cost.minimal_bytes,
         fixed_sizes=plan.fixed_sizes(),

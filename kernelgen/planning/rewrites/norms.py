@@ -15,7 +15,7 @@ from kernelgen.planning.rewrites.builder import Builder, rewritten
 _RUNNING = ("running_mean", "running_var")
 # Norms with running statistics, and what says that they take the input's own.
 _KEEPING = {"batch_norm.default": "training", "instance_norm.default": "use_input_stats"}
-_FLOAT_EPS = 2.0**-23  # of float32: what an nn.RMSNorm without an eps has
+FLOAT_EPS = 2.0**-23  # of float32: what an nn.RMSNorm without an eps has
 
 
 class _View(NamedTuple):
@@ -67,7 +67,7 @@ def _rms_norm(node: Node, b: Builder) -> Reference | None:
         return None
     squares = b.pointwise("square.default", x)
     mean = b.reduce("mean.dim", squares, _trailing(node, b), keepdim=True)
-    y = b.pointwise("mul.Tensor", x, _inverse_root(b, mean, _FLOAT_EPS if eps is None else eps))
+    y = b.pointwise("mul.Tensor", x, _inverse_root(b, mean, FLOAT_EPS if eps is None else eps))
     return _scaled(b, y, node)
 
 

@@ -8,7 +8,7 @@ import msgspec
 from kernelgen.planning.plan import Accumulator, Kernel, Operand, Step
 
 # Fields with words of other kinds than names of operands and steps.
-_WORDS = frozenset(("dtype", "kind", "operator", "pattern", "type", "value"))
+_WORDS = frozenset(("by", "dtype", "kind", "operator", "pattern", "type", "value", "way"))
 
 
 def with_plain_names(stage: Kernel) -> Kernel:

@@ -11,7 +11,6 @@ from kernelgen.planning.plan import (
     Scan,
     Segment,
     StepValue,
-    operands_of,
     results_of,
 )
 from kernelgen.planning.rewrites.builder import broadcast
@@ -35,7 +34,7 @@ def names_of(
     read, results = (*operands, *beside), results_of(stage)
     return {
         "name": stage.name,
-        "definition": definition_of(stage.name, operands_of(stage), len(results)),
+        "definition": definition_of(stage),
         "operands": operands,
         "tensors": [o for o in operands if not o.is_number],
         "beside_tensors": [o for o in beside if not o.is_number],
@@ -144,7 +143,7 @@ def text_of(
         idea=idea,
         kernel=cpp_environment().get_template(template).render(given),
         function=python_environment().get_template(f"stages/{kind}.py.jinja").render(given),
-        call=call_of(stage.name, operands_of(stage)),
+        call=call_of(stage.name, stage),
         operators=tuple(dict.fromkeys(operators)),
         accumulators=accumulators,
     )

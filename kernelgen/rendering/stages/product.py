@@ -40,7 +40,7 @@ def render_product(stage: Product, backend: Backend, arch: str, schedule: Schedu
     what += f"; it becomes {filled(text, {MULTIPLIED: 'that'})}." if stage.epilogue else "."
     names_in_templates = {
         "name": stage.name,
-        "definition": definition_of(stage.name, given),
+        "definition": definition_of(stage),
         "summary": summary,
         "what": "\n// ".join(wrap(what, 97, break_long_words=False)),
         "backend": backend,

@@ -1,7 +1,6 @@
 """A segment: a reduction and a map of the same elements, which are read from memory once."""
 
 from collections.abc import Iterable
-from math import prod
 from typing import Literal
 
 import msgspec
@@ -10,13 +9,11 @@ from kernelgen.planning.operators import BY_NAME
 from kernelgen.planning.plan import Accumulator, Segment, Step, StepValue
 from kernelgen.problem.record import Backend
 from kernelgen.rendering.stages.gathering import element_names, names_of, text_of
+from kernelgen.rendering.stages.outcome import Precise, extent_names, formula_of
 from kernelgen.rendering.stages.reading import VECTOR, Reading, reading_of
 from kernelgen.rendering.stages.stage_text import (
     StageText,
     body_of,
-    filled,
-    gathered_in_words,
-    in_words,
 )
 
 _LANES = 256  # threads of a row, at most
@@ -105,21 +102,22 @@ def shape_of(length: int, inner: int) -> Shape:
 
 
 def render_segment(stage: Segment, backend: Backend) -> StageText:
-    """Return a segment as text."""
+    """Return a segment as text whose kernel holds it in the registers of a row of threads."""
     of = "a." if backend == "cuda" else ""
-    last = stage.dims[-1] + 1
-    shape = shape_of(prod(stage.shape[d] for d in stage.dims), prod(stage.shape[last:]))
+    shape = shape_of(stage.length, stage.inner)
     operands = [
         _placed(reading_of(o, stage.shape, of, in_32_bits=True), shape) for o in stage.operands
     ]
     names = element_names(operands, backend)
-    parts = _Parts(stage, backend, names)
-    after = body_of(stage.after, [stage.result.of], backend, names)
+    precise = Precise(stage, inverses=False) if backend == "cpp" else None
+    parts = _Parts(stage, backend, names, precise)
+    steps = stage.after if precise is None else precise.steps
+    after = body_of(steps, [stage.result.of], backend, names)
     gathering = [o for o in operands if o.name in _read(stage.steps, _gathered(stage))]
     mapping = [o for o in operands if o.name in _read(stage.after, [stage.result.of])]
-    formula = _in_words(stage)
+    formula = formula_of(stage)
     given = names_of(stage, backend, operands)
-    given |= {
+    given |= extent_names(stage) | {
         "formula": formula,
         "held_step": stage.held,
         "kept": [operand for operand in operands if operand.name in stage.kept],
@@ -139,8 +137,6 @@ def render_segment(stage: Segment, backend: Backend) -> StageText:
         "outcome": parts.outcome,
         "after": after.lines,
         "shape": shape,
-        "first": stage.dims[0],
-        "last": last,
     }
     return text_of(stage, backend, f"{formula}; what memory holds is read once", given)
 
@@ -161,8 +157,11 @@ class _Outcome(msgspec.Struct, frozen=True, kw_only=True):
 class _Parts:
     """What is gathered: first sums, largest and smallest, then what is measured from these."""
 
-    def __init__(self, stage: Segment, backend: Backend, names: dict[str, str]) -> None:
+    def __init__(
+        self, stage: Segment, backend: Backend, names: dict[str, str], precise: Precise | None
+    ) -> None:
         self._backend = backend
+        self._float = "float" if precise is None else "double"
         self._sums: dict[tuple[str, str], Sum] = {}
         self._distances: dict[tuple[str, str], Sum] = {}
         self.centres: list[tuple[str, str]] = []  # name and C expression of each
@@ -177,10 +176,11 @@ class _Parts:
         for accumulator, value in zip(stage.accumulators, body.values, strict=True):
             known[accumulator.name] = self._found(accumulator, local.get(value, value))
         wanted = list(stage.outcome.values())
-        after = body_of(stage.epilogue, wanted, backend, known)
-        self.outcome = _Outcome(
-            lines=after.lines, values=dict(zip(stage.outcome, after.values, strict=True))
-        )
+        after = body_of(stage.epilogue, wanted, backend, known, double=precise is not None)
+        found = dict(zip(stage.outcome, after.values, strict=True))
+        more = {} if precise is None else precise.made
+        rests = {name: text.format(found[of]) for name, (of, text) in more.items()}
+        self.outcome = _Outcome(lines=after.lines, values=found | rests)
 
     @property
     def sums(self) -> list[Sum]:
@@ -194,9 +194,9 @@ class _Parts:
         """Return the C expression of an accumulator's outcome, from what is gathered for it."""
         match accumulator.kind:
             case "sum":
-                found = f"float({self._sum('sum', value)})"
+                found = f"{self._float}({self._sum('sum', value)})"
             case "mean":
-                found = f"float({self._sum('sum', value)} / length)"
+                found = f"{self._float}({self._sum('sum', value)} / length)"
             case "max":
                 found = self._sum("larger", value)
             case "min":
@@ -207,11 +207,11 @@ class _Parts:
                 count = "length"
                 if accumulator.correction:
                     count = f"(length - {accumulator.correction:g})"
-                found = f"float({self._distance('squares', value, text)} / {count})"
+                found = f"{self._float}({self._distance('squares', value, text)} / {count})"
             case "sumexp":
                 largest = self._centre("largest", self._sum("larger", value))
                 text = BY_NAME["exp"].expression(self._backend, {"self": f"{value} - {largest}"})
-                found = f"float({self._distance('exponentials', value, text)})"
+                found = f"{self._float}({self._distance('exponentials', value, text)})"
             case _:
                 raise AssertionError(accumulator.kind)
         return found
@@ -252,15 +252,6 @@ def _numbered(wish: str, known: dict[tuple[str, str], Sum]) -> str:
 
 def _read(steps: Iterable[Step], wanted: Iterable[StepValue]) -> set[StepValue]:
     return {*wanted, *(value for step in steps for value in step.arguments.values())}
-
-
-def _in_words(stage: Segment) -> str:
-    """Return the result as a formula."""
-    before = gathered_in_words(stage)
-    made = {
-        name: filled(in_words(stage.epilogue, of), before) for name, of in stage.outcome.items()
-    }
-    return filled(in_words(stage.after, stage.result.of), made)
 
 
 def _power_of_two(least: int) -> int:

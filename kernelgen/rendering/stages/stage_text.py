@@ -6,11 +6,21 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from kernelgen.planning.operators import BY_NAME, literal
-from kernelgen.planning.plan import Operand, Reduce, Segment, Step, StepValue
+from kernelgen.planning.plan import (
+    Kernel,
+    Reduce,
+    Segment,
+    Step,
+    StepValue,
+    operands_of,
+    results_of,
+)
 from kernelgen.problem.record import Backend
 
 C_TYPES = {"float32": "float", "bool": "bool", "int64": "int64_t", "float64": "float"}
 COLUMNS = 100
+# What functions of segments take beside tensors.
+_COUNTED = {"groups": ["groups: int"], "rows": ["sizes: tuple[int, ...]"]}
 _MOST_WORDS = 400  # characters of a formula
 _LONGEST = 76  # characters of an expression that stands within another
 
@@ -50,18 +60,25 @@ class Body(msgspec.Struct, frozen=True, kw_only=True):
     values: tuple[str, ...]
 
 
-def definition_of(name: str, operands: Iterable[Operand], results: int = 1) -> str:
+def definition_of(stage: Kernel) -> str:
     """Return the first line, or lines, of a stage's Python function."""
     kinds = {True: "float", False: "torch.Tensor"}
-    given = ", ".join(f"{operand.name}: {kinds[operand.is_number]}" for operand in operands)
+    found = [f"{o.name}: {kinds[o.is_number]}" for o in operands_of(stage)]
+    if isinstance(stage, Segment) and stage.extent is not None:
+        found += _COUNTED.get(stage.extent.kind, [])
+    given, name, results = ", ".join(found), stage.name, len(results_of(stage))
     returned = kinds[False] if results == 1 else "tuple[torch.Tensor, ...]"
     line = f"def _{name}({given}) -> {returned}:"
     return line if len(line) <= COLUMNS else f"def _{name}(\n    {given},\n) -> {returned}:"
 
 
-def call_of(name: str, operands: Iterable[Operand]) -> str:
-    """Return the call of a stage's Python function."""
-    return f"_{name}({', '.join('{' + operand.value + '}' for operand in operands)})"
+def call_of(name: str, stage: Kernel) -> str:
+    """Return the call of a stage's Python function of that name."""
+    given = ["{" + operand.value + "}" for operand in operands_of(stage)]
+    if isinstance(stage, Segment) and stage.extent is not None and stage.extent.kind in _COUNTED:
+        by = stage.extent.by
+        given.append("{self." + by + "}" if isinstance(by, str) else repr(by))
+    return f"_{name}({', '.join(given)})"
 
 
 def body_of(
@@ -69,11 +86,13 @@ def body_of(
     wanted: Iterable[StepValue],
     backend: Backend,
     names: Mapping[str, str] | None = None,
+    *,
+    double: bool = False,
 ) -> Body:
     """Return steps as C, each read once in the expression that reads it, where that stays short.
 
     The body has an expression for each wanted value. `names` are C expressions of operands and
-    accumulators whose names are not their own.
+    accumulators whose names are not their own. With `double`, floats are computed as doubles.
     """
     rows = list(steps)
     wanted = list(wanted)
@@ -86,12 +105,14 @@ def body_of(
             name: known.get(value, value) if isinstance(value, str) else value
             for name, value in step.arguments.items()
         }
-        text = operator.expression(backend, arguments)
+        text = operator.expression(backend, arguments, double=double)
         uses = sum(value == step.name for value in reads)
         if uses == 1 and len(text) <= _LONGEST:
             known[step.name] = text
         else:
-            lines.append(f"const {C_TYPES[step.dtype]} {step.name} = {text};")
+            c_type = C_TYPES[step.dtype]
+            c_type = "double" if double and c_type == "float" else c_type
+            lines.append(f"const {c_type} {step.name} = {text};")
             known[step.name] = step.name
     values = (known.get(v, v) if isinstance(v, str) else literal(v) for v in wanted)
     return Body(lines=tuple(lines), values=tuple(values))

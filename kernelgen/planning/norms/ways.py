@@ -1,0 +1,79 @@
+"""How a GPU holds segments: arithmetic on shapes, no GPU is asked.
+
+Whatever their length, memory is read once where all that is gathered is of one value of each
+element, and that can be gathered in any order: the ways other than `held`.
+"""
+
+from math import prod
+from typing import Literal
+
+from kernelgen.planning.plan import Operand, Segment, Way
+from kernelgen.planning.products.choice import MULTIPROCESSORS, Architecture
+
+Statistics = Literal["moments", "total", "softmax"]
+"""What is gathered of a value: its sum and that of its squares; its sum; its maximum and the sum of
+exponentials of the distances from that."""
+
+ROW = 8192  # values that the threads of a block hold
+_VECTOR = 4
+_LEAST = 4096  # of shorter ones, several share a block
+_REGISTERS_LENGTH = 10240  # a block of 640 threads holds 16 values in each
+_CACHE_LENGTH = 32768  # a block reads it, and most of it again, from its L1 cache
+_RING_WEIGHTS = 2 << 20  # more would have left the L2 cache when the next segment needs them
+_COLUMNS_OF_BLOCK = 18 * 448 * 4  # whose weights its threads hold in registers, 72 each
+_RING_BLOCKS = 100  # of whose slots a segment may take all
+RING_SLOTS, RING_SLOT = 14, 4096  # of a block; elements of one
+
+
+def statistics_of(segment: Segment) -> Statistics | None:
+    """Return what is gathered of a segment; None if a row of threads has to hold it."""
+    kinds = {a.kind for a in segment.accumulators}
+    others = [o for o in segment.operands if o.name not in segment.kept]
+    read = {str(v) for step in segment.steps for v in step.arguments.values()}
+    read |= {str(a.of) for a in segment.accumulators}
+    kinds_of_values = {o.type.dtype for o in others if not o.is_number}
+    if (
+        segment.inner != 1
+        or len(segment.kept) != 1
+        or len({a.of for a in segment.accumulators}) != 1
+        or read.intersection(o.name for o in others)
+        or {segment.result.type.dtype, *kinds_of_values} != {"float32"}
+    ):
+        return None
+    if "variance" in kinds and kinds <= {"variance", "mean", "sum"}:
+        return "moments"
+    if "sumexp" in kinds and kinds <= {"sumexp", "max"}:
+        return "softmax"
+    return "total" if kinds <= {"sum", "mean"} else None
+
+
+def elementwise(segment: Segment) -> list[Operand]:
+    """Return what the map reads that has a value for each element of a segment, as weights have."""
+    others = (o for o in segment.operands if o.pattern == "along" and o.span[1] == 0)
+    return [o for o in others if prod(o.type.shape) == segment.length]
+
+
+def way_of(segment: Segment, arch: Architecture | None) -> Way:
+    """Return how a GPU of an architecture holds segments of the main shape.
+
+    A segment goes into the registers of a block, or its L1 cache, or the shared memory of all
+    blocks together: rings of slots, or fixed columns where the weights are too many for the cache.
+    """
+    length = segment.length
+    if arch is None or length < _LEAST or statistics_of(segment) is None:
+        return "held"
+    segments = prod(segment.shape) // length
+    weights = elementwise(segment)
+    whole = length % _VECTOR == 0
+    resident = arch != "sm_80" and segments * length % _VECTOR == 0
+    if whole and length <= _REGISTERS_LENGTH:
+        return "registers"
+    if whole and length <= _CACHE_LENGTH:
+        return "cache"
+    most_columns = MULTIPROCESSORS[arch] * _COLUMNS_OF_BLOCK
+    if resident and weights and whole and _RING_WEIGHTS < length <= most_columns:
+        return "columns"
+    fits = _REGISTERS_LENGTH < length <= RING_SLOTS * _RING_BLOCKS * RING_SLOT
+    if resident and fits and not (weights and (length > _RING_WEIGHTS or not whole)):
+        return "rings"
+    return "held" if length <= ROW else "slices"

@@ -1,1 +1,0 @@
-"""Which Models are exactly what a template computes."""
