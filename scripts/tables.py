@@ -204,8 +204,6 @@ def _stays(plan: PlanRecord | None) -> str:
         return "no plan recorded"
     if plan.reason:
         return "not planned"
-    if plan.template:
-        return f"nothing: template {plan.template}"
     names = sorted({stage.name for stage in plan.stages if stage.kind == "library"})
     return ", ".join(names) or "nothing"
 

@@ -71,7 +71,6 @@ WORST = WorstElement(output="output", index=(0, 3), got=0.5, expected=0.25, boun
 PLAN = PlanRecord(
     problem="groupnorm",
     device="NVIDIA H200",
-    template="segment_norm",
     stages=(
         PlannedStage(
             kind="library", name="conv2d", shape=(64, 8), moved_bytes=4_000_000_000,

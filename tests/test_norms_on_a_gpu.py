@@ -187,7 +187,7 @@ def test_long_rows_are_read_once(name: str, solution: Callable[..., ModuleType])
             model(x)
             torch.cuda.synchronize()
     kernels = [event.key for event in traced.key_averages()]
-    wanted = "norm_in_columns" if name == "layernorm" else "norm_in_rings"
+    wanted = "segment_in_columns" if name == "layernorm" else "segment_in_rings"
     assert any(wanted in kernel for kernel in kernels), kernels
     assert not any("_slices" in kernel for kernel in kernels)
 

@@ -49,7 +49,7 @@ def test_stages_are_recorded(tmp_path: Path) -> None:
     assert (rest.kind, rest.shape, rest.moved_bytes) == ("map", (16, 4), 2 * 4 * 64)
     assert rest.formula.startswith("relu(add(")
     assert plan.moved_bytes == product.moved_bytes + rest.moved_bytes
-    assert (plan.expected_ms, plan.limit, plan.template, plan.reason) == (None, None, "", "")
+    assert (plan.expected_ms, plan.limit, plan.reason) == (None, None, "")
 
 
 def test_times_are_those_of_the_gpu_that_graded(
@@ -82,18 +82,6 @@ def test_a_problem_that_cannot_be_traced_says_why(tmp_path: Path, x: str, reason
     plan = plan_of(problem(tmp_path, "return x * x.sum().item()", x=x))
     assert plan.stages == ()
     assert plan.reason.startswith(reason)
-
-
-def test_a_template_that_computes_a_problem_is_named(tmp_path: Path) -> None:
-    declared = passed("a.py", problem="softmax", source="# problem: softmax\n")
-    (plan,) = with_plans(run_of(declared), CPU, NOBODY).plans
-    assert plan.template == "segment_norm"
-    assert plan.stages
-
-    file = problem(tmp_path, "return torch.softmax(x, dim=1)", x="torch.rand(64, 2048)")
-    plan = plan_of(file)
-    assert (plan.template, plan.stages[0].kind) == ("segment_norm", "segment")
-    assert plan_of(file, GradeOptions(device="cpu", eval_mode=True)).template == ""
 
 
 def test_sizes_are_those_of_the_device_that_the_file_is_for() -> None:

@@ -86,11 +86,11 @@ def test_a_wrong_shape_is_refused_when_the_file_is_read(
 
 
 def test_a_table_for_what_is_planned_is_refused(tmp_path: Path) -> None:
-    text = TEXT.replace("return self.gn(x)", "return torch.cumsum(self.gn(x), 1)")
+    text = TEXT.replace("return self.gn(x)", "return torch.cumsum(x, 1)")
     path = with_table(tmp_path, "schedules: {cpu: {batch: 256}}", text)
     problem = load_problem(path)
     line = text.count("\n") + 2
-    expected = rf"mine.yaml:{line}: schedules.cpu: its Model is neither .*; remove the key"
+    expected = rf"mine.yaml:{line}: schedules.cpu: its Model has not .*; remove the key"
     with pytest.raises(ProblemError, match=expected):
         render(problem)
     plain = msgspec.structs.replace(problem, schedules={})

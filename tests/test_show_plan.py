@@ -50,8 +50,11 @@ def test_a_kernelbench_file(tmp_path: Path) -> None:
     assert max(map(len, lines)) <= 100
 
 
-def test_a_problem_with_a_template_says_so() -> None:
-    assert "its template segment_norm" in shown("layernorm")[1]
+def test_a_norm_is_what_is_rendered() -> None:
+    lines = shown("layernorm")
+    (stage,) = [line.split() for line in lines if line.startswith("segment")]
+    assert stage[:3] == ["segment", "layer_norm", "16x64x256x256"]
+    assert "stays in torch     nothing" in "\n".join(lines)
 
 
 def test_the_rates_of_this_machine_come_first(

@@ -163,7 +163,7 @@ def test_problems_that_cannot_be_tuned(text: str, graded: Grades) -> None:
     Path(NAME).write_text(planned)
     result = tune()
     assert result.exit_code == ExitCode.USAGE
-    reason = "its Model is neither a norm nor has one product, and other kernels have no schedule"
+    reason = "its Model has not one product or long norm, and other kernels have no schedule"
     assert result.stderr == f"error: tiny_groupnorm: {reason}\n"
     Path(NAME).write_text(f"{text}schedules: {{cpu: {{batch: 3}}}}\n")
     assert "schedules.cpu.batch: batch must be from 16 to 4096, not 3" in tune().stderr

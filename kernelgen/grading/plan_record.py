@@ -40,7 +40,6 @@ class PlanRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         problem: its name.
         device: name of the device that times are for, as verdicts give it.
         reason: why there is no plan; "" if there is one.
-        template: that the problem is rendered by in place of the plan; "" if there is none.
         stages: in order.
         minimal_bytes: inputs, parameters and outputs, each moved once.
         fixed_sizes: in words, sizes of inputs that are part of the plan; "" if all are free.
@@ -51,7 +50,6 @@ class PlanRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     problem: str
     device: str
     reason: str = ""
-    template: str = ""
     stages: tuple[PlannedStage, ...] = ()
     minimal_bytes: int = 0
     fixed_sizes: str = ""

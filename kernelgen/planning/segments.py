@@ -94,7 +94,8 @@ def _with_epilogue(first: Segment | Pool | Product, second: Map, others: Names) 
     if isinstance(first, Segment):
         steps += first.after
         known |= {o.value: o.name for o in first.operands if o.name in first.kept}
-    taken = (*(o.name for o in first.operands), *(step.name for step in steps))
+    taken = [one.name for one in (*first.operands, *steps)]
+    taken += [a.name for a in getattr(first, "accumulators", ())]
     names = _Renaming(second, known, taken=(made, SUMS, *taken))
     changed = {
         "name": others.kernel((first.name, second.name), first.name),
@@ -137,7 +138,7 @@ def _fits(segment: Segment, arch: Architecture | None) -> bool:
     held = len(segment.kept) * segment.length
     if 0 < held <= (ROW if segment.inner == 1 else _COLUMN):
         return True
-    return arch is not None and way_of(segment, arch) != "held"
+    return way_of(segment, arch) != "held"
 
 
 def _segment(first: Reduce, second: Map) -> Segment | None:

@@ -13,6 +13,7 @@ from kernelgen.rendering.schedule import (
     ChainSchedule,
     ColumnsSchedule,
     CppProductSchedule,
+    CppSchedule,
     GeneralSchedule,
     RegistersSchedule,
     RingSchedule,
@@ -38,7 +39,9 @@ def schedule_of(stage: Product | Segment, arch: str) -> Schedule:
 
 
 def segment_schedule(stage: Segment, arch: str) -> Schedule:
-    """Return the schedule of a segment's fast kernel."""
+    """Return the schedule of a segment's fast kernel, or of its C++."""
+    if arch == CPU:
+        return CppSchedule()
     match stage.way:
         case "rings":
             slices = -(-stage.length // RingSchedule().slot_length)

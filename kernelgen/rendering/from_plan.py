@@ -185,8 +185,8 @@ def _key(text: StageText) -> Key:
 def _render(stage: Kernel, backend: Backend, arch: str, schedule: Schedule | None) -> StageText:
     if isinstance(stage, Product):
         return render_product(stage, backend, arch, schedule or schedule_of(stage, arch))
-    if isinstance(stage, Segment) and backend == "cuda" and stage.way != "held":
-        return render_one_pass(stage, arch, schedule or schedule_of(stage, arch))
+    if isinstance(stage, Segment) and stage.way != "held":
+        return render_one_pass(stage, backend, arch, schedule or schedule_of(stage, arch))
     of_kind: dict[type, Callable[[Any, Backend], StageText]] = {
         Map: render_map,
         Segment: render_segment,

@@ -28,11 +28,7 @@ def plan_lines(plan: PlanRecord) -> Iterator[str]:
 
 def plan_notes(plan: PlanRecord) -> tuple[str, ...]:
     """Return what has to be known before a plan is read, in sentences."""
-    if plan.reason:
-        return (f"No plan: {plan.reason}.",)
-    if plan.template:
-        return (f"The problem is rendered by its template {plan.template}, not by this plan.",)
-    return ()
+    return (f"No plan: {plan.reason}.",) if plan.reason else ()
 
 
 def stage_cells(stage: PlannedStage) -> tuple[str, ...]:

@@ -16,7 +16,8 @@ exponentials of the distances from that."""
 
 ROW = 8192  # values that the threads of a block hold
 _VECTOR = 4
-_LEAST = 4096  # of shorter ones, several share a block
+_LEAST = 1024  # of shorter ones, several share a block
+_LEAST_ON_A_CPU = 256  # of shorter ones, several share vectors
 _REGISTERS_LENGTH = 10240  # a block of 640 threads holds 16 values in each
 _CACHE_LENGTH = 32768  # a block reads it, and most of it again, from its L1 cache
 _RING_WEIGHTS = 2 << 20  # more would have left the L2 cache when the next segment needs them
@@ -54,14 +55,16 @@ def elementwise(segment: Segment) -> list[Operand]:
 
 
 def way_of(segment: Segment, arch: Architecture | None) -> Way:
-    """Return how a GPU of an architecture holds segments of the main shape.
+    """Return how a GPU of an architecture holds segments of the main shape; None is a CPU.
 
     A segment goes into the registers of a block, or its L1 cache, or the shared memory of all
     blocks together: rings of slots, or fixed columns where the weights are too many for the cache.
     """
     length = segment.length
-    if arch is None or length < _LEAST or statistics_of(segment) is None:
+    if statistics_of(segment) is None or length < (_LEAST_ON_A_CPU if arch is None else _LEAST):
         return "held"
+    if arch is None:
+        return "slices"
     segments = prod(segment.shape) // length
     weights = elementwise(segment)
     whole = length % _VECTOR == 0

@@ -1,14 +1,16 @@
-"""A segment that a GPU reads from memory once, whatever its length."""
+"""A segment that a chip reads from memory once, whatever its length."""
 
 from kernelgen.planning.norms.ways import elementwise, statistics_of
 from kernelgen.planning.plan import Segment
+from kernelgen.problem.record import Backend
 from kernelgen.rendering.environment import checked_source, cpp_environment, python_environment
 from kernelgen.rendering.schedule import Schedule
-from kernelgen.rendering.stages.gathering import names_of
+from kernelgen.rendering.stages.gathering import element_names, names_of
 from kernelgen.rendering.stages.outcome import Precise, extent_names, formula_of
 from kernelgen.rendering.stages.reading import reading_of
 from kernelgen.rendering.stages.stage_text import StageText, body_of, call_of
 
+_IN_CACHES = "a processor's caches hold a segment, which is read once where it fits them"
 _HOW = {
     "registers": "the registers of a block hold a segment, which is read once",
     "cache": "a block's cache holds a segment, which is read from memory once",
@@ -29,39 +31,44 @@ _OUTCOMES = {
     "total": {"sum": "s.total", "mean": "s.total / length"},
     "softmax": {"max": "s.max", "sumexp": "s.total"},
 }
+_IN_PIECES = {"mean": "s.mean", "sum": "s.mean * length", "variance": "s.m2 / length"}  # in C++
 
 
-def render_one_pass(stage: Segment, arch: str, schedule: Schedule) -> StageText:
-    """Return a segment as CUDA for an architecture."""
+def render_one_pass(stage: Segment, backend: Backend, arch: str, schedule: Schedule) -> StageText:
+    """Return a segment as CUDA for an architecture, or as C++."""
+    is_cuda = backend == "cuda"
     statistics = statistics_of(stage)
     assert statistics is not None
     (x,) = stage.kept
-    after = Precise(stage, inverses=True)
+    after = Precise(stage, inverses=is_cuda)
     readings = [reading_of(o, stage.shape, in_32_bits=True) for o in stage.operands if o.name != x]
     weights = {o.name for o in elementwise(stage)}
     others = [o for o in readings if not o.is_number]
     operands = [reading_of(o, stage.shape, in_32_bits=True) for o in stage.operands]
     (value,) = {a.of for a in stage.accumulators}
-    in_double = statistics == "total" and all(s.operator in _IN_DOUBLE for s in stage.steps)
-    before = body_of(stage.steps, [value], "cuda", double=in_double)
+    in_double = (
+        is_cuda and statistics == "total" and all(s.operator in _IN_DOUBLE for s in stage.steps)
+    )
+    before = body_of(stage.steps, [value], backend, double=in_double)
     gathers = before.values[0] != x
     first = "gathered(first)" if gathers else "first"
     lines = []
+    outcomes = _OUTCOMES[statistics] if is_cuda or statistics != "moments" else _IN_PIECES
     for one in stage.accumulators:
-        found = _OUTCOMES[statistics][one.kind].format(first=first)
+        found = outcomes[one.kind].format(first=first)
         if one.correction:
             found += f" * (length / (length - {one.correction:g}))"
         lines.append(f"const double {one.name} = {found};")
-    epilogue = body_of(stage.epilogue, list(stage.outcome.values()), "cuda", double=True)
+    epilogue = body_of(stage.epilogue, list(stage.outcome.values()), backend, double=True)
     known = dict(zip(stage.outcome, epilogue.values, strict=True))
-    body = body_of(after.steps, [after.result], "cuda")
+    body = body_of(after.steps, [after.result], backend, element_names(operands, backend))
     formula = formula_of(stage)
     names = (
-        names_of(stage, "cuda", operands)
+        names_of(stage, backend, operands)
         | extent_names(stage)
         | {
             "formula": formula,
-            "has_workspace": True,
+            "has_workspace": is_cuda,
             "statistics": statistics,
             "way": stage.way,
             "arch": arch,
@@ -81,18 +88,19 @@ def render_one_pass(stage: Segment, arch: str, schedule: Schedule) -> StageText:
             "mapped": body.values[0],
             "signature": [
                 *(f"const float* {o.name}" for o in operands if not o.is_number),
-                "float* out, void* workspace",
+                "float* out, void* workspace" if is_cuda else "float* out",
                 *(f"float {o.name}" for o in operands if o.is_number),
             ],
         }
     )
-    template = "cuda/segment/one_pass.cu.jinja"
-    steps = (*stage.steps, *stage.epilogue, *stage.after)
+    template = f"{backend}/segment/one_pass.{'cu' if is_cuda else 'cpp'}.jinja"
+    operators = [step.operator for step in (*stage.steps, *stage.epilogue, *stage.after)]
+    operators += ["exp"] * (statistics == "softmax")
     return StageText(
         kind="one_pass",
-        idea=f"{formula}; {_HOW[stage.way]}",
+        idea=f"{formula}; {_HOW[stage.way] if is_cuda else _IN_CACHES}",
         kernel=checked_source(cpp_environment().get_template(template).render(names), template),
         function=python_environment().get_template("stages/segment.py.jinja").render(names),
         call=call_of(stage.name, stage),
-        operators=tuple(dict.fromkeys(step.operator for step in steps)),
+        operators=tuple(dict.fromkeys(operators)),
     )
