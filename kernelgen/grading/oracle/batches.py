@@ -173,12 +173,17 @@ class Batches:
         run.finish(run.enqueue(given, asked.seeds))
         elapsed_ms = (perf_counter() - start) * 1e3
         del run
+        start = perf_counter()
+        if copies:
+            # The candidate's outputs go where these lie: none of them may be there by then.
+            left = self._arena.capacity_bytes - asked.outputs_at
+            self._arena.view(asked.outputs_at, left).fill_(_POISON)
         if reference.mutates_inputs:
-            start = perf_counter()
             for position, sent in enumerate(given):
                 start_at = min(spec.offset for spec in sent.specs if spec.nbytes)
                 inputs = reference.code.make_inputs(self._batch.first_call + position + 1)
                 deposit(inputs, self._arena, start=start_at)
+        if copies or reference.mutates_inputs:
             self._wait()
             apart_ms += (perf_counter() - start) * 1e3
         # Copying a GPU's outputs is overhead: a candidate's time is that of its calls.

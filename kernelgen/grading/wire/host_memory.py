@@ -15,12 +15,14 @@ def copy_outputs(ran: m.BatchRan, made: m.RunBatch, pid: int, arena_fd: int) -> 
     """Copy outputs into the arena from the addresses that the candidate names; say where they are.
 
     Those addresses and sizes are its word: what cannot be read, or is more than there is room for,
-    is not in place. This process is an ancestor of the candidate's, which Linux lets read there
+    is not in place. Nor are pages of the inputs that it has mapped again in another order: nothing
+    was written there. This process is an ancestor of the candidate's, which Linux lets read there
     unless it lets nobody (yama's `ptrace_scope` of 3).
     """
     outputs, cursor = [], made.outputs_at
     capacity_bytes = made.arena.capacity_bytes
     try:
+        _require_one_mapping(pid, arena_fd)
         with (
             open(f"/proc/{pid}/mem", "rb", buffering=0) as memory,  # noqa: PTH123
             mmap.mmap(arena_fd, capacity_bytes) as arena,
@@ -37,6 +39,18 @@ def copy_outputs(ran: m.BatchRan, made: m.RunBatch, pid: int, arena_fd: int) -> 
     except OSError as error:
         return m.BatchRan(outputs=(), why_not_in_place=f"its memory cannot be read: {error}")
     return m.BatchRan(outputs=tuple(outputs))
+
+
+def _require_one_mapping(pid: int, arena_fd: int) -> None:
+    """Raise OSError if a process has mapped pages of the arena at more than one distance."""
+    inode, distances = str(os.fstat(arena_fd).st_ino), set[int]()
+    with open(f"/proc/{pid}/maps", encoding="utf-8", errors="surrogateescape") as maps:  # noqa: PTH123
+        for line in maps:
+            places, _, offset, _, number, *_ = line.split(maxsplit=5)
+            if number == inode and "kernelgen-arena" in line:
+                distances.add(int(places.partition("-")[0], 16) - int(offset, 16))
+    if len(distances) > 1:
+        raise OSError("it has mapped the arena more than once")
 
 
 def _read(memory: int, spec: TensorSpec, room_bytes: int) -> bytes:
