@@ -39,7 +39,7 @@ from kernelgen.grading.wire.values import tensors_of
 _MAX_PADDING = 64
 # The gate (arena.py) has the arena's first bytes to itself.
 _GATE_BYTES = ALIGNMENT_BYTES
-# What a batch takes beside its inputs, and outputs that are not in place.
+# Room of a batch beside its inputs, and outputs that are not in place.
 MARGIN_BYTES = _GATE_BYTES + _MAX_PADDING * ALIGNMENT_BYTES
 # Of withheld inputs' size: their memory, and that in which their outputs are verified.
 _ROOM_BESIDE = 3

@@ -40,7 +40,7 @@ ReplyT = TypeVar("ReplyT")
 
 
 class Patience(msgspec.Struct, frozen=True, kw_only=True):
-    """What belongs to the wait for one answer of the host's.
+    """Deadlines and actions of the wait for one answer of the host's.
 
     Attributes:
         meanwhile: called once the message is on its way.

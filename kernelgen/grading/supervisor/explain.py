@@ -1,4 +1,4 @@
-"""What a candidate's failure means: exit codes, exceptions and limits to status and reason."""
+"""Status and reason of a candidate's failure, from exit codes, exceptions and limits."""
 
 import re
 import signal

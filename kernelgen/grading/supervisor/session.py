@@ -114,7 +114,7 @@ class Session:
             size = known.tensor_bytes
             cheap = not self._compiled_baselines() and size is not None and size <= _CHEAP_BYTES
             waiting = self._tell_of_waiting
-            # Who has the device alone leaves it once what both workers had there is free again.
+            # Releases the exclusive lock after both workers have freed their memory.
             with (
                 contextlib.ExitStack() as held,
                 oracles.lend(setup, environment, waiting, cheap=cheap) as oracle,

@@ -1,4 +1,4 @@
-"""What traced calls show: the kernels and an objection to them, and times by the second clock."""
+"""Findings of traced calls: kernels, an objection to them, and times by the second clock."""
 
 import math
 from collections.abc import Iterable
