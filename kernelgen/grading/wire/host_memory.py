@@ -2,6 +2,7 @@
 
 import mmap
 import os
+from pathlib import Path
 
 import msgspec
 
@@ -43,12 +44,14 @@ def copy_outputs(ran: m.BatchRan, made: m.RunBatch, pid: int, arena_fd: int) -> 
 
 def _require_one_mapping(pid: int, arena_fd: int) -> None:
     """Raise OSError if a process has mapped pages of the arena at more than one distance."""
-    inode, distances = str(os.fstat(arena_fd).st_ino), set[int]()
-    with open(f"/proc/{pid}/maps", encoding="utf-8", errors="surrogateescape") as maps:  # noqa: PTH123
-        for line in maps:
-            places, _, offset, _, number, *_ = line.split(maxsplit=5)
-            if number == inode and "kernelgen-arena" in line:
-                distances.add(int(places.partition("-")[0], 16) - int(offset, 16))
+    inode = str(os.fstat(arena_fd).st_ino)
+    lines = Path(f"/proc/{pid}/maps").read_bytes().decode(errors="replace").splitlines()
+    parts = [line.split(maxsplit=5) for line in lines if "kernelgen-arena" in line]
+    distances = {
+        int(places.partition("-")[0], 16) - int(offset, 16)
+        for places, _, offset, _, number, _ in parts
+        if number == inode
+    }
     if len(distances) > 1:
         raise OSError("it has mapped the arena more than once")
 
