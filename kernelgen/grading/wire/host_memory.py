@@ -2,6 +2,7 @@
 
 import mmap
 import os
+import re
 from pathlib import Path
 
 import msgspec
@@ -43,16 +44,9 @@ def copy_outputs(ran: m.BatchRan, made: m.RunBatch, pid: int, arena_fd: int) -> 
 
 
 def _require_one_mapping(pid: int, arena_fd: int) -> None:
-    """Raise OSError if a process has mapped pages of the arena at more than one distance."""
-    inode = str(os.fstat(arena_fd).st_ino)
-    lines = Path(f"/proc/{pid}/maps").read_bytes().decode(errors="replace").splitlines()
-    parts = [line.split(maxsplit=5) for line in lines if "kernelgen-arena" in line]
-    distances = {
-        int(places.partition("-")[0], 16) - int(offset, 16)
-        for places, _, offset, _, number, _ in parts
-        if number == inode
-    }
-    if len(distances) > 1:
+    """Raise OSError if a process has mapped pages of the arena more than once."""
+    mapped = rb" %d +/memfd:kernelgen-arena" % os.fstat(arena_fd).st_ino
+    if len(re.findall(mapped, Path(f"/proc/{pid}/maps").read_bytes())) > 1:
         raise OSError("it has mapped the arena more than once")
 
 
