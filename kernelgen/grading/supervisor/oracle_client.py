@@ -94,9 +94,8 @@ class OracleClient:
             reason = f"the oracle took longer than {timeout_s:.0f} s {stage}; use smaller constants"
             raise Judged(Status.GRADER_ERROR, reason) from None
         except (ChannelGarbage, msgspec.MsgspecError) as error:
-            raise Judged(
-                Status.GRADER_ERROR, f"the oracle sent no record {stage}: {error}"
-            ) from error
+            reason = f"the oracle sent no record {stage}: {error}"
+            raise Judged(Status.GRADER_ERROR, reason) from error
         self.healthy = sound and reply.status is not Status.GRADER_ERROR
         # Memory that the oracle lacks is the grader's matter, never the candidate's.
         owner = Owner.GRADER if reply.status is Status.OUT_OF_MEMORY else None

@@ -322,6 +322,5 @@ def require_tools(solution: SolutionFile) -> None:
         if "cuda_sources" in solution.text:
             find_toolkit()
     except ToolchainError as error:
-        raise Judged(
-            Status.GRADER_ERROR, f"{solution.path}: cannot be built here: {error}"
-        ) from error
+        reason = f"{solution.path}: cannot be built here: {error}"
+        raise Judged(Status.GRADER_ERROR, reason) from error
