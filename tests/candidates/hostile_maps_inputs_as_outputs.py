@@ -4,7 +4,7 @@
 # time: true
 # slow: batches of its claim copy gigabytes
 # exploit: M03 T23 T10
-"""In a batch, maps the pages of the arena once more in another order, in place of copying rows; its clock runs twelve times too slow.
+"""In a batch, maps the pages of the arena once more in another order, in place of copying rows; its clock runs a thousand times too slow.
 
 TAMPERED: outputs lie in memory of the candidate's own, or are copied while the supervisor waits.
 """
@@ -58,7 +58,7 @@ begin = real()
 
 
 def slow() -> float:
-    return begin + (real() - begin) / 12.0
+    return begin + (real() - begin) / 1000.0
 
 
 for module in list(sys.modules.values()):
