@@ -222,8 +222,10 @@ def test_recurrent_layers_have_the_shapes_that_torch_gives(tmp_path: Path, layer
         ("return x + torch.tensor([[[1.0] * 8]] * 9).cumsum(0)", "pass", "with register_buffer"),
         ("return x * self.n", "self.n = int(torch.randint(9, ()))", "self.n follows from what"),
         ("return x * sum(self.n)", "self.n = torch.rand(3).tolist()", "self.n follows from what"),
+        ("return x * self.n", "self.n = time.time_ns()", "self.n follows from what"),
+        ("return x * T", "pass", "T at module level differs"),
         ("return x * G", "pass", "the tensor G, which no module"),
-        ("return x * K", "pass", "K at module level is drawn anew"),
+        ("return x * K", "pass", "K at module level differs"),
         ("self.n += 1\nreturn x * self.n", "self.n = 0", "keeps state in self.n;"),
         ("self.n.append(1)\nreturn x * len(self.n)", "self.n = []", "keeps state in self.n;"),
         (
@@ -249,7 +251,8 @@ def test_recurrent_layers_have_the_shapes_that_torch_gives(tmp_path: Path, layer
 def test_what_has_no_graph_is_refused_and_can_be_graded(
     tmp_path: Path, body: str, layers: str, words: str
 ) -> None:
-    top = "import random, types\nimport numpy\n"
+    top = "import random, time, types\nimport numpy\n"
+    top += "T = time.time()\n" * ("T" in body)
     top += "G = torch.rand(8)\n" * ("G" in body)
     top += "K = torch.rand(()).item()\n" * ("K" in body)
     top += "C = {'n': 0}\n" * ("C" in body)

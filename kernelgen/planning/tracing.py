@@ -23,19 +23,17 @@ from kernelgen.planning.model.made import (
     Made,
     OnCpu,
     attributes_of,
+    calls_outside,
     generators,
     is_device,
     made_of,
+    may_differ,
     with_values,
 )
 from kernelgen.planning.model.structures import Place, holds
 from kernelgen.planning.sizes import Resize
 
 _LISTS = (torch.nn.Sequential, torch.nn.ModuleList, torch.nn.ParameterList)
-_IMPORTS = re.compile(r"^\s*(?:import|from)\s+(\w+)", re.MULTILINE)
-_PURE = frozenset(
-    ("__future__", "collections", "dataclasses", "functools", "math", "torch", "typing")
-)
 _BY_VALUES = ("DataDependent", "GuardOnDataDependent", "DynamicOutputShape")
 
 
@@ -71,10 +69,14 @@ def trace(source: str, *, eval_mode: bool = False, resize: Resize | None = None)
                 raise
             floats = False
             graph = traced(floats=False)
-        # Not for each size, and not where nothing is imported that could differ: it takes as long.
-        may_differ = resize is None and not _PURE.issuperset(_IMPORTS.findall(source))
-        if may_differ and repr(traced(floats=floats)) != repr(graph):
-            raise NotPlannedError("forward computes with what differs in each call, such as time")
+        # Not for each size, and not where nothing is used that could differ: it takes longer.
+        if resize is None and may_differ(source):
+            with calls_outside() as called:
+                again = traced(floats=floats)
+            if called:
+                raise NotPlannedError(f"forward calls {called[0]}, whose result may differ")
+            if repr(again) != repr(graph):
+                raise NotPlannedError("forward computes with what differs in each call")
     bound = inspect.signature(made.space["Model"]).bind(*made.given)
     bound.apply_defaults()
     # Another machine may choose another device, and other values of tensors change no graph.

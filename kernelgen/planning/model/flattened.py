@@ -107,9 +107,9 @@ class Flattened(Flat):
                 kept = self.add(value, text, "attribute")
                 self._held[text] = vars(module), name, value, kept
             elif drawn:
-                raise NotPlannedError(f"{text} follows from what the constructor draws")
+                raise NotPlannedError(f"{text} follows from what the constructor draws or reads")
         if outside := sorted(text for text in made.drawn if not text.startswith("self.")):
-            raise NotPlannedError(f"{outside[0]} at module level is drawn anew in each process")
+            raise NotPlannedError(f"{outside[0]} at module level differs in each process")
 
     def resized(self, resize: Resize | None) -> tuple[torch.Tensor, ...]:
         """Return the tensors, inputs of another size."""

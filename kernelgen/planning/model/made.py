@@ -3,12 +3,14 @@
 Not imported where that code is not trusted.
 """
 
+import ast
+import contextlib
 import io
 import pickle
 import random
 import sys
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import chain
 from typing import Any, NamedTuple, TypeVar
 
@@ -20,6 +22,7 @@ from torch.overrides import TorchFunctionMode
 
 from kernelgen.planning.exported import number_of
 from kernelgen.planning.graph import NotPlannedError
+from kernelgen.problem.python_text import parse_python
 from kernelgen.solution.importing import run_text
 
 SOURCE_NAME = "<problem>"
@@ -27,6 +30,11 @@ _OF_MODULES = frozenset(vars(torch.nn.Module())) - {"training"}
 _OPAQUE = (
     *(torch.nn.Module, torch.Generator, type, types.ModuleType),
     *(types.FunctionType, types.BuiltinFunctionType, types.MethodType),
+)
+# Modules of functions that give other results at another time, or on another machine.
+_OUTSIDE = frozenset(("_io", "datetime", "io", "os", "posix", "secrets", "time", "uuid"))
+_PURE = frozenset(
+    ("__future__", "collections", "dataclasses", "functools", "math", "torch", "typing")
 )
 _DRAWN_ANEW = {torch.rand, torch.randint, torch.randn, torch.randperm}
 T = TypeVar("T")
@@ -38,7 +46,8 @@ class Made(NamedTuple):
     Attributes:
         space: names of the problem's module.
         given: what get_init_inputs returns.
-        drawn: Python for what is held, such as `self.scale`, that follows from random numbers.
+        drawn: Python for what is held, such as `self.scale`, that follows from random numbers, or
+            from others that differ in each process.
     """
 
     space: dict[str, Any]
@@ -60,8 +69,8 @@ def made_of(source: str) -> Made:
     except Exception:  # noqa: BLE001 - it may be one of tensors without values
         values = True
         made = with_values(lambda: _run(source))
-    if values or generators() != before:
-        # A value that another Model holds otherwise follows from random numbers.
+    if values or generators() != before or may_differ(source):
+        # A value that another Model holds otherwise follows from random numbers, or from time.
         held = held_by(made)
         del made  # it may be large
         made = with_values(lambda: _run(source, seed=1)) if values else _run(source, seed=1)
@@ -84,10 +93,57 @@ def _run(source: str, *, seed: int = 0) -> Made:
     return Made(space, given, space["Model"](*given))
 
 
+def may_differ(source: str) -> bool:
+    """Return whether a module uses others than such as compute the same everywhere."""
+    names = set[str]()
+    for node in ast.walk(parse_python(source)):
+        match node:
+            case ast.Import():
+                names |= {alias.name for alias in node.names}
+            case ast.ImportFrom():
+                names.add(node.module or "")
+            case ast.Name(id="__import__" | "eval" | "exec" | "open" as name):
+                names.add(name)
+    return not _PURE.issuperset(name.partition(".")[0] for name in names)
+
+
 def generators() -> object:
     """Return the states of Python's and numpy's generators of random numbers."""
     numpy = sys.modules.get("numpy")
     return random.getstate(), numpy and _pickled(numpy.random.get_state())
+
+
+@contextlib.contextmanager
+def calls_outside() -> Iterator[list[str]]:
+    """Note the names of functions that a problem's own code calls to read time, files and the like.
+
+    A library's code may, as logging does: that changes nothing in what it computes.
+    """
+    found: list[str] = []
+
+    def note(frame: types.FrameType, event: str, function: Any) -> None:
+        caller: types.FrameType | None = frame
+        if event == "call":
+            name = f"{frame.f_globals.get('__name__')}.{frame.f_code.co_name}"
+            caller = frame.f_back
+            while caller and caller.f_globals.get("__name__") == "collections.abc":
+                caller = caller.f_back  # `get` of a mapping, as of os.environ
+        elif event == "c_call" and frame.f_code.co_filename == SOURCE_NAME:
+            owner = getattr(function, "__self__", None)
+            kind = owner if isinstance(owner, type) else type(owner)
+            module = getattr(function, "__module__", None) or kind.__module__
+            name = f"{module}.{function.__name__}"
+        else:
+            return
+        if name.split(".")[0] in _OUTSIDE and caller and caller.f_code.co_filename == SOURCE_NAME:
+            found.append(name)
+
+    before = sys.getprofile()
+    sys.setprofile(note)
+    try:
+        yield found
+    finally:
+        sys.setprofile(before)
 
 
 def with_values(function: Callable[[], T]) -> T:
