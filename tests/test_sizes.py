@@ -31,12 +31,20 @@ def test_which_sizes_are_free(forward: str, fixed: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize(
+    "forward",
+    [
+        "x.exp() / (3 * x.size(1)) + x.shape[0]",
+        "F.max_pool1d(x.exp() * 2, x.size(1))",
+        "F.adaptive_avg_pool2d(x.exp()[None] * 2, (x.size(0), 1))",
+    ],
+)
 def test_sizes_are_those_of_the_call(
-    backend: Backend, tmp_path: Path, compiled_folder: Path
+    backend: Backend, forward: str, tmp_path: Path, compiled_folder: Path
 ) -> None:
     import torch
 
-    problem = problem_of(tmp_path, "x.exp() / (3 * x.size(1)) + x.shape[0]", x=X)
+    problem = problem_of(tmp_path, forward, x=X)
     planned = Planned(problem, backend, compiled_folder)
     for shape in (6, 10), (5, 7), (1, 3):
         planned.check(torch.randn(shape))

@@ -205,6 +205,9 @@ def test_recurrent_layers_have_the_shapes_that_torch_gives(tmp_path: Path, layer
     assert found == [(tuple(one.shape), one.stride()) for one in whole]
 
 
+BUFFER = "self.register_buffer('b', torch.zeros(8))\nself.b.data = torch.ones(8)"
+
+
 @pytest.mark.parametrize(
     ("body", "layers", "words"),
     [
@@ -215,6 +218,8 @@ def test_recurrent_layers_have_the_shapes_that_torch_gives(tmp_path: Path, layer
         ),
         ("x[:, 0] = 1\nreturn x", "pass", "forward changes x in place"),
         ("x.add_(1)\nreturn x", "pass", "forward changes x in place"),
+        ("self.b.data = x.mean(0)\nreturn x - self.b", BUFFER, "sets a tensor's .data"),
+        ("y = x + 1\ny.data = x * 2\nreturn y", "pass", "sets a tensor's .data"),
         ("return torch.tensor(1.0).add_(x.sum())", "pass", "changes a constant in place"),
         ("return x * x.sum().item()", "pass", "depends on values of its inputs (aten.item)"),
         ("return x if x.sum() > 0 else -x", "pass", "depends on values of its inputs"),

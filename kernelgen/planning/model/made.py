@@ -229,8 +229,11 @@ class OnCpu(TorchFunctionMode):
         name = getattr(function, "__name__", "")
         if name == "cuda":
             return args[0]
-        if name == "__get__" and function.__self__ is torch.Tensor.data:
-            return args[0].detach()  # a trace does not see what the other leads to
+        if getattr(function, "__self__", None) is torch.Tensor.data:
+            if name == "__get__":
+                return args[0].detach()  # a trace does not see what the other leads to
+            if torch.compiler.is_compiling():
+                raise NotPlannedError("forward sets a tensor's .data; copy_ changes its values")
         named = {name: _on_cpu(value) for name, value in (kwargs or {}).items()}
         if function in _DRAWN_ANEW:
             # A layout that is given tells of the default device, which may not be the inputs'.
