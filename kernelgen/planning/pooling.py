@@ -19,7 +19,9 @@ def with_means(graph: Graph) -> Graph:
 
 def _mean(node: Node) -> Node | None:
     rank = _ADAPTIVE.get(node.aten)
-    if rank is None or _reads_sizes(node) or _numbers(node.arguments["output_size"], rank, ()) != (1,) * rank:
+    if rank is None or _reads_sizes(node):
+        return None
+    if _numbers(node.arguments["output_size"], rank, ()) != (1,) * rank:
         return None
     x, dims = node.arguments["self"], tuple(range(-rank, 0))
     mean = node.calling("mean.dim", self=x, dim=dims, keepdim=True, dtype=None)

@@ -50,7 +50,7 @@ def trace(source: str, *, eval_mode: bool = False, resize: Resize | None = None)
         WrongInputsError: forward does not take what get_inputs returns.
         Exception: whatever the problem's code raises on tensors that have values.
     """
-    with FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad(), OnCpu():
+    with FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad(), OnCpu() as seen:
         made = made_of(source)
         if eval_mode:
             made.model.eval()
@@ -58,7 +58,11 @@ def trace(source: str, *, eval_mode: bool = False, resize: Resize | None = None)
         inputs = inputs_of(made)
 
         def traced(*, floats: bool) -> Graph:
-            return _graph(made, Flattened(made, inputs, floats=floats), attributes, resize)
+            flattened = Flattened(made, inputs, floats=floats)
+            seen.clear()
+            graph = _graph(made, flattened, attributes, resize)
+            fixed = graph.fixed | flattened.layouts_as_read(frozenset(seen.layouts))
+            return msgspec.structs.replace(graph, fixed=fixed, decided=tuple(seen.decided))
 
         floats = True
         try:
@@ -227,5 +231,10 @@ def _not_exported(error: Exception) -> NotPlannedError:
         return by_values(where)
     if ".numpy()" in str(error):
         return NotPlannedError("forward has numpy compute")
+    if "doesn't match mode" in str(error):  # one that was made before the trace
+        return NotPlannedError(
+            "forward reads a tensor which no module of the Model's holds; "
+            "let __init__ keep it, with register_buffer"
+        )
     words = str(error).strip().splitlines() or [type(error).__name__]
     return NotPlannedError(f"torch.export finds no graph: {words[0]}")
