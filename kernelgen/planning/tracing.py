@@ -18,19 +18,15 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from kernelgen.planning.exported import Reader, ViewChangedError, by_values, number_of
 from kernelgen.planning.graph import Graph, NotPlannedError, is_plain, likeness
 from kernelgen.planning.model.flattened import Flattened, inputs_of
-from kernelgen.planning.model.made import (
-    SOURCE_NAME,
-    Made,
-    OnCpu,
-    attributes_of,
-    calls_outside,
-    generators,
-    is_device,
-    made_of,
-    may_differ,
-    with_values,
-)
+from kernelgen.planning.model.made import Made, attributes_of, generators, made_of, with_values
 from kernelgen.planning.model.structures import Place, holds
+from kernelgen.planning.model.watched import (
+    SOURCE_NAME,
+    OnCpu,
+    calls_outside,
+    is_device,
+    may_differ,
+)
 from kernelgen.planning.sizes import Resize
 
 _LISTS = (torch.nn.Sequential, torch.nn.ModuleList, torch.nn.ParameterList)

@@ -12,14 +12,9 @@ from torch.utils._pytree import tree_leaves
 
 from kernelgen.planning.exported import number_of
 from kernelgen.planning.graph import NotPlannedError, written
-from kernelgen.planning.model.made import (
-    Made,
-    Size,
-    attributes_of,
-    held_by,
-    without_memory_if_it_can,
-)
+from kernelgen.planning.model.made import Made, attributes_of, held_by, without_memory_if_it_can
 from kernelgen.planning.model.structures import Flat, Rebuilt, holds
+from kernelgen.planning.model.watched import Size
 from kernelgen.planning.sizes import Resize
 
 _BY_ORDER = inspect.Parameter.POSITIONAL_OR_KEYWORD
