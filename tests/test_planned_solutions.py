@@ -160,6 +160,19 @@ def test_outputs_are_of_the_same_class(
     assert type(found).__name__ == type(expected).__name__
 
 
+def test_a_dataclass_is_returned_as_one(tmp_path: Path, compiled_folder: Path) -> None:
+    top = (
+        "from dataclasses import dataclass\n@dataclass\nclass Out:\n"
+        "    x: torch.Tensor\n    more: tuple\n    loss: torch.Tensor | None = None\n"
+    )
+    forward = "Out(x.relu() * 2, more=(x + 1, {'k': x.shape[1]}))"
+    planned = Planned(problem_of(tmp_path, forward, top=top, x=X), "cpp", compiled_folder)
+    (x,) = planned.reference["get_inputs"]()
+    found, expected = planned.run(x), planned.reference["Model"]()(x)
+    assert type(found).__name__ == "Out"
+    assert_same(vars(found), vars(expected))
+
+
 def test_a_class_without_a_name_keeps_all_in_torch(tmp_path: Path) -> None:
     top = "import collections as c\ndef pair(x):\n    return c.namedtuple('P', 'a b')(x, x)"
     text = render(problem_of(tmp_path, "pair(x.relu() * 2)", top=top, x=X), "cpp")

@@ -77,6 +77,7 @@ def test_what_several_kernels_read_out_of_order_is_put_in_order_once(
         # Kernels write in order, where the Model's value lies otherwise.
         "torch.relu(x.transpose(1, 3)).transpose(1, 3).view(-1) + 1",
         "torch.as_strided(torch.relu(x.mT), (4, 6), (3, 2), 1) + 1",
+        "torch.relu(x.mT).resize_(6, 120) + 1",
         "torch.relu(x.mT).mT.view(torch.int32).view(torch.float32) * 2",
         # Backends of torch differ in how results lie.
         "F.scaled_dot_product_attention(x.relu(), x, x).transpose(1, 2).reshape(3, 6, -1) * 2",
