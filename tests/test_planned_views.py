@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+import torch
 from planned_models import Planned, plan_in, problem_of
 
 from kernelgen.planning.plan import Library, Map, Reduce
@@ -49,8 +50,6 @@ def test_what_is_computed_around_a_view(
 
 
 def test_other_sizes_than_the_main_ones(tmp_path: Path, compiled_folder: Path) -> None:
-    import torch
-
     forward = "torch.softmax(x.clamp(0, 1).view(x.shape[0], x.shape[1], -1), 2).view(x.shape)"
     planned = Planned(problem_of(tmp_path, forward, **IMAGE), "cpp", compiled_folder)
     for shape in [(3, 8, 6, 5), (2, 8, 6, 5), (3, 4, 6, 5), (3, 8, 6, 7), (1, 1, 1, 1)]:
@@ -89,8 +88,6 @@ def test_what_several_kernels_read_out_of_order_is_put_in_order_once(
 def test_a_view_of_what_lies_otherwise_than_the_models(
     forward: str, tmp_path: Path, compiled_folder: Path
 ) -> None:
-    import torch
-
     problem = problem_of(tmp_path, forward, **IMAGE, w="torch.randn(4, 6, 1, 1)")
     planned = Planned(problem, "cpp", compiled_folder)
     x, w = torch.randn(3, 8, 6, 5), torch.randn(4, 6, 1, 1)

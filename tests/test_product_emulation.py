@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+import torch
 from products_on_the_cpu import (
     LAYOUTS,
     WIDE,
@@ -124,8 +125,6 @@ def test_rows_out_of_the_ordinary(how: str, side: str, libraries: Libraries) -> 
 @pytest.mark.parametrize(("depth", "share"), [(260, 0.6), (1000, 0.4), (20000, 0.1)])
 def test_long_sums_are_better_than_fp32_s(depth: int, share: float, libraries: Libraries) -> None:
     """As totals keep what they round off."""
-    import torch
-
     torch.manual_seed(depth)
     a, b = torch.rand(1, 60, depth), torch.rand(1, 60, depth)
     ran = run(libraries["matmul"], a, b, device=(2, 0))
@@ -135,8 +134,6 @@ def test_long_sums_are_better_than_fp32_s(depth: int, share: float, libraries: L
 @pytest.mark.parametrize("shift", [0, 1])
 @pytest.mark.parametrize("how", ["none", "all-ranges", "nan"])
 def test_epilogue(how: str, shift: int, libraries: Libraries) -> None:
-    import torch
-
     a, b, bias = operands(2, 31, 36, 70)
     a, b = a / a.norm(dim=2, keepdim=True), spoiled(b / b.norm(dim=2, keepdim=True), how)
     y = torch.randn(2, 31, 36)
@@ -151,8 +148,6 @@ def test_epilogue(how: str, shift: int, libraries: Libraries) -> None:
 
 def findings(library: ctypes.CDLL) -> Iterator[bool]:
     """Yield what the comparisons say of products that each depend on something else."""
-    import torch
-
     torch.manual_seed(11)
     tails = torch.rand(3, 140, 75) + 0.1
     long = torch.rand(1, 20, 20000) + 0.1

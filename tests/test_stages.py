@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from unittest import mock
 
 import pytest
+import torch
 from planned_models import Planned, problem_of
 
 from kernelgen.planning import claims
@@ -343,8 +344,6 @@ def expression(shape: str) -> str:
 
 def special(shape: Shape, dim: int, *, whole: bool) -> Any:
     """Return rows of SPECIAL along a dimension; where they are not whole, ones follow."""
-    import torch
-
     others = list(shape)
     length = others.pop(dim)
     along = torch.arange(length)
@@ -357,8 +356,6 @@ def special(shape: Shape, dim: int, *, whole: bool) -> Any:
 
 def laid_out(x: Any, how: int) -> Any:
     """Return a tensor in memory that is in order, not aligned, with gaps, or in reverse order."""
-    import torch
-
     if not isinstance(x, torch.Tensor) or not x.dim():
         return x
     match how % 4:
@@ -374,8 +371,6 @@ def laid_out(x: Any, how: int) -> Any:
 
 def inputs_of(sample: Sample, device: Device) -> list[list[Any]]:
     """Return inputs of the main shapes, then of the others."""
-    import torch
-
     main = names_of(sample.main).values()
     given = [list(main), *(one.split() for one in sample.others.split(";") if one)]
     masks = [shape.startswith("?") for shape in main]
@@ -393,8 +388,6 @@ def inputs_of(sample: Sample, device: Device) -> list[list[Any]]:
 
 def keep_contract(planned: Planned, sample: Sample) -> None:
     """Compare with torch for inputs of all shapes, in memory and of values of all sorts."""
-    import torch
-
     torch.manual_seed(2)
     main, *others = inputs_of(sample, planned.device)
     planned.check(*main)
