@@ -2,7 +2,7 @@
 
 import ctypes
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -337,6 +337,29 @@ def worst_error(out: Any, a: Any, b: Any, bias: Any = None) -> float:
 def is_right(out: Any, a: Any, b: Any, bias: Any = None, bound: float = BOUND) -> bool:
     reference = a @ b.mT if bias is None else a @ b.mT + bias
     return worst_error(out, a, b, bias) <= max(2 * worst_error(reference, a, b, bias), bound)
+
+
+def check_gelu(out: Any, a: Any, b: Any, bias: Any, y: Any) -> None:
+    """Compare with gelu(a b' + bias + y), relative to the sum of magnitudes."""
+    exact = torch.nn.functional.gelu(exact_product(a, b, bias) + y.double())
+    finite = exact.isfinite()
+    assert torch.equal(out.isfinite(), finite)
+    size = exact_product(a.abs(), b.abs(), None if bias is None else bias.abs()) + y.abs()
+    assert ((out - exact).abs() / size)[finite].max().item() <= 1e-6
+
+
+def check_mutants(
+    library: ctypes.CDLL, mutants: Iterable[str], findings: Callable[[], Iterator[bool]]
+) -> None:
+    """Have comparisons hold of a library `with_mutants`, and not all of them of any mutant."""
+    mutant = ctypes.c_int.in_dll(library, "mutant")
+    assert all(findings())
+    try:
+        for number, name in enumerate(mutants, 1):
+            mutant.value = number
+            assert not all(findings()), name
+    finally:
+        mutant.value = 0
 
 
 def operands(batches: int, rows: int, columns: int, depth: int) -> tuple[Any, Any, Any]:

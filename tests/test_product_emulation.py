@@ -14,11 +14,12 @@ import torch
 from products_on_the_cpu import (
     LAYOUTS,
     WIDE,
+    check_gelu,
+    check_mutants,
     compiled,
     cuda_source,
     error_of,
     error_of_fp32,
-    exact_product,
     for_the_cpu,
     is_right,
     operands,
@@ -139,11 +140,7 @@ def test_epilogue(how: str, shift: int, libraries: Libraries) -> None:
     y = torch.randn(2, 31, 36)
     for kept in None, bias:
         ran = run(libraries["gelu"], a, b, kept, others=(y,), shift=shift, device=(2, shift))
-        exact = torch.nn.functional.gelu(exact_product(a, b, kept) + y.double())
-        finite = exact.isfinite()
-        assert torch.equal(ran.out.isfinite(), finite)
-        size = exact_product(a.abs(), b.abs(), None if kept is None else kept.abs()) + y.abs()
-        assert ((ran.out - exact).abs() / size)[finite].max().item() <= 1e-6
+        check_gelu(ran.out, a, b, kept, y)
 
 
 def findings(library: ctypes.CDLL) -> Iterator[bool]:
@@ -165,11 +162,4 @@ def findings(library: ctypes.CDLL) -> Iterator[bool]:
 @pytest.mark.mutants
 def test_comparisons_find_what_is_wrong(libraries: Libraries) -> None:
     library = libraries["mutants"]
-    mutant = ctypes.c_int.in_dll(library, "mutant")
-    assert all(findings(library))
-    try:
-        for number, name in enumerate(MUTANTS, 1):
-            mutant.value = number
-            assert not all(findings(library)), name
-    finally:
-        mutant.value = 0
+    check_mutants(library, MUTANTS, partial(findings, library))

@@ -16,6 +16,8 @@ from products_on_the_cpu import (
     SEED_OF_SLOW_ONES,
     WIDE,
     Ran,
+    check_gelu,
+    check_mutants,
     compiled,
     cuda_source,
     error_of,
@@ -355,11 +357,7 @@ def test_epilogue(name: str, how: str, libraries: Libraries) -> None:
     y = torch.randn(2, 70, KINDS[name].columns)
     for kept in None, bias:
         out = run_fast(libraries, name, a, b, kept, others=(y,)).out
-        exact = torch.nn.functional.gelu(exact_product(a, b, kept) + y.double())
-        finite = exact.isfinite()
-        assert torch.equal(out.isfinite(), finite)
-        size = exact_product(a.abs(), b.abs(), None if kept is None else kept.abs()) + y.abs()
-        assert ((out - exact).abs() / size)[finite].max().item() <= 1e-6
+        check_gelu(out, a, b, kept, y)
 
 
 def findings(library: ctypes.CDLL, kind: Kind) -> Iterator[bool]:
@@ -399,13 +397,8 @@ def holds(library: ctypes.CDLL, a: Any, b: Any, seed: int) -> bool:
 @pytest.mark.parametrize("name", MUTANTS)
 def test_comparisons_find_what_is_wrong(name: str, libraries: Libraries) -> None:
     library, kind = libraries[f"{name} mutants"], KINDS[name]
-    mutant = ctypes.c_int.in_dll(library, "mutant")
-    assert all(findings(library, kind))
     library.set_patience(3)
     try:
-        for number, mistake in enumerate(MUTANTS[name], 1):
-            mutant.value = number
-            assert not all(findings(library, kind)), mistake
+        check_mutants(library, MUTANTS[name], partial(findings, library, kind))
     finally:
-        mutant.value = 0
         library.set_patience(20)

@@ -304,6 +304,25 @@ PRODUCTS = [
     Sample("torch.einsum('ji,bjk->bik', x, y).exp()", "x=8,5 y=3,8,4"),
     Sample("x.mT @ y.mT + z.sum()", "x=2,8,5 y=4,8 z=5,7", launches=2),
 ]  # fmt: skip
+# Views that merge dimensions between operators, for which no value comes to memory.
+VIEWS = [
+    Sample(forward, f"x=3,8,6,5 {others}", launches=launches)
+    for forward, others, launches in (
+        ("torch.softmax(x.clamp(0, 1).reshape(3, 8, -1), 2).reshape(3, 8, 6, 5) * y", "y=8,1,1", 1),
+        ("torch.relu(x).reshape(3, 8, -1) * y + 1", "y=8,1", 1),
+        ("torch.relu(x).flatten(1).mean(1)", "", 1),
+        ("torch.relu(x).flatten(1).mean(0).exp()", "", 1),
+        ("torch.relu(x).reshape(24, 6, 5).amax(0)", "", 1),
+        ("torch.relu(x).reshape(3, 8, -1).sum(0) * y", "y=8,1", 1),
+        ("torch.relu(x).reshape(3, 8, -1).sum(0, keepdim=True) * 2", "", 1),
+        ("torch.relu(x).reshape(3, 48, 5).sum((0, 2)) * 2", "", 1),
+        # Read in that shape, in another one, or as it was.
+        ("torch.relu(x).reshape(3, 8, -1) * y", "y=30", 2),
+        ("torch.relu(x).reshape(3, 8, -1).exp().reshape(3, 8, 5, 6) + 1", "", 2),
+        ("(torch.relu(x).reshape(3, 8, -1).exp(), torch.relu(x).sum(1))", "", 2),
+        ("(lambda r: r.reshape(3, 8, -1) * r.sum())(torch.relu(x))", "", 3),
+    )
+]
 KINDS = {
     "map": MAPS,
     "reduce": REDUCTIONS,
@@ -312,6 +331,7 @@ KINDS = {
     "pool": POOLS,
     "segment": SEGMENTS,
     "product": PRODUCTS,
+    "view": VIEWS,
 }
 SAMPLES = [
     pytest.param(sample, id=f"{kind}_{number}")
