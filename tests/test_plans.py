@@ -29,7 +29,7 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         layers, forward: bodies of its methods.
-        inputs: forward's parameters and their shapes, such as `x=4,8`; `long` makes whole numbers.
+        inputs: forward's parameters and their shapes, such as `x=4,8`.
         stages: what its plan is to be, kind and kernel.
     """
 
@@ -134,6 +134,22 @@ MODELS = {
         "view:slice library:zeros_like library:cat view:slice scan:sum view:slice "
         "library:zeros_like library:cat",
     ),
+    "log_softmax_along_other_classes": Sample(
+        forward="return F.nll_loss(torch.log_softmax(x, 0), y[:, 0].long(), reduction='none')",
+        inputs="x=9,20 y=9,20",
+        stages="view:select reduce:max,sumexp map reduce:pick",
+    ),
+    "losses_that_no_row_has": Sample(
+        forward="""
+            weighted = F.nll_loss(x, y.argmax(1), weight=torch.ones_like(x[0]))
+            swapped = F.triplet_margin_loss(x, y, x * 2, swap=True)
+            return weighted, swapped, F.cross_entropy(x, x.exp())
+        """,
+        inputs="x=9,20 y=9,20",
+        stages="reduce:argmax view:select library:ones_like library:nll_loss_nd map "
+        "library:triplet_margin_loss map library:cross_entropy_loss",
+    ),
+    "norm_of_all": Sample(forward="return x / torch.norm(x, p='fro')", stages="reduce:sum map"),
     "scan_of_whole_numbers": Sample(
         forward="return torch.cumsum(x.long(), 1)", stages="map library:cumsum"
     ),

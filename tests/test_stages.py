@@ -141,31 +141,33 @@ REDUCTIONS = [
 CLASSES = "y=torch.arange(9)%5"
 PLACES = "y=torch.arange(12).view(3,4)%5"
 LOSSES = [
-    Sample(forward, main, launches=0, any_values="F.cross_entropy" in forward)
-    for forward, main in (
-        ("""(F.mse_loss(x, y), F.mse_loss(x, y, reduction='none'), F.smooth_l1_loss(x, y, beta=0.7),
-         F.l1_loss(x, y, reduction='sum'), F.huber_loss(x, y, delta=0.6), F.cosine_similarity(x, y),
+    Sample(forward, main, launches=launches, any_values="F.cross_entropy" in forward)
+    for launches, forward, main in (
+        (6, """(F.mse_loss(x, y), F.mse_loss(x, y, reduction='none'), F.cosine_similarity(x, y),
+         F.smooth_l1_loss(x, y, beta=0.7), F.smooth_l1_loss(x, y, beta=0.0),
+         F.l1_loss(x, y, reduction='sum'), F.huber_loss(x, y, delta=0.6),
          F.kl_div(x, y, log_target=True, reduction='sum'), F.cosine_embedding_loss(x, y, t),
          F.triplet_margin_loss(x, y, z, margin=0.5))""",
          "x=9,20 y=9,20 z=9,20 t=torch.randn(9).sign()"),
-        ("""(F.kl_div(torch.log(x), y, reduction='batchmean'), F.binary_cross_entropy(x, y),
+        (1, """(F.kl_div(torch.log(x), y, reduction='batchmean'), F.binary_cross_entropy(x, y),
          F.binary_cross_entropy_with_logits(x, y))""",
          "x=torch.rand(9,20) y=torch.rand(9,20).round()"),
-        ("F.huber_loss(x, y)", "x=9,20 y=9,20"),
-        ("F.triplet_margin_loss(x, y, z)", "x=9,20 y=9,20 z=9,20"),
-        ("F.cross_entropy(x, y)", "x=9,40 y=torch.arange(9)*4"),
-        ("F.cross_entropy(x, y, reduction='none')", "x=9,2500 y=torch.arange(9)"),
-        ("""(F.cross_entropy(x * 3, y), F.cross_entropy(x * 3, y, reduction='sum'),
+        (1, "F.huber_loss(x, y)", "x=9,20 y=9,20"),
+        (2, "F.triplet_margin_loss(x, y, z)", "x=9,20 y=9,20 z=9,20"),
+        (2, "F.cross_entropy(x, y)", "x=9,40 y=torch.arange(9)*4"),
+        (1, "F.cross_entropy(x, y, reduction='none')", "x=9,2500 y=torch.arange(9)"),
+        (5, """(F.cross_entropy(x * 3, y), F.cross_entropy(x * 3, y, reduction='sum'),
          F.cross_entropy(x, y, ignore_index=3), F.cross_entropy(x, y, reduction='none'))""",
          f"x=9,20 {CLASSES}"),
-        ("""(F.cross_entropy(x, y, label_smoothing=0.1), F.cross_entropy(x, y, label_smoothing=1.0),
+        (4, """(F.cross_entropy(x, y, label_smoothing=0.1),
+         F.cross_entropy(x, y, label_smoothing=1.0),
          F.cross_entropy(x, y, ignore_index=3, label_smoothing=0.3))""", f"x=9,20 {CLASSES}"),
-        ("F.cross_entropy(x, y)", f"x=3,5,4 {PLACES}"),
-        ("""(F.nll_loss(torch.log_softmax(x, 1), y), F.nll_loss(x * 2, y, reduction='sum'),
+        (2, "F.cross_entropy(x, y)", f"x=3,5,4 {PLACES}"),
+        (5, """(F.nll_loss(torch.log_softmax(x, 1), y), F.nll_loss(x * 2, y, reduction='sum'),
          F.nll_loss(x, y, ignore_index=3), F.nll_loss(x, y, reduction='none'))""",
          f"x=9,20 {CLASSES}"),
-        ("F.nll_loss(x, y)", "x=2,40000 y=torch.arange(2)*39999"),
-        ("F.nll_loss(x.exp(), y)", f"x=3,5,4 {PLACES}"),
+        (2, "F.nll_loss(x, y)", "x=2,40000 y=torch.arange(2)*39999"),
+        (2, "F.nll_loss(x.exp(), y)", f"x=3,5,4 {PLACES}"),
     )
 ]  # fmt: skip
 FROM_END = "torch.cumsum(x.flip({0}), dim={0}).flip({0})"
@@ -450,7 +452,7 @@ def test_a_stage_gives_what_torch_gives(
     if sample in PRODUCTS and backend == "cuda":
         pytest.skip("tests/test_hopper_emulation.py has it")
     planned = made(sample, backend, tmp_path, compiled_folder)
-    assert sample.launches or "torch.ops.aten" not in planned.text
+    assert "torch.ops.aten" not in planned.text or (sample.launches and sample not in LOSSES)
     assert backend == "cpp" or sample.text in planned.text
     if sample in PRODUCTS:
         assert planned.text.count('_multiply("') == 1
