@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+import torch
 from planned_models import Planned, problem_of
 
 from kernelgen.planning.of_problem import plan_of_problem
@@ -55,8 +56,6 @@ def test_which_sizes_are_free(forward: str, fixed: str, tmp_path: Path) -> None:
 def test_sizes_are_those_of_the_call(
     backend: Backend, forward: str, tmp_path: Path, compiled_folder: Path
 ) -> None:
-    import torch
-
     problem = problem_of(tmp_path, forward, x=X)
     planned = Planned(problem, backend, compiled_folder)
     for shape in (6, 10), (5, 7), (1, 3):
@@ -64,8 +63,6 @@ def test_sizes_are_those_of_the_call(
 
 
 def test_a_size_that_is_not_understood_is_refused(tmp_path: Path, compiled_folder: Path) -> None:
-    import torch
-
     planned = Planned(problem_of(tmp_path, "x / x.size(0) ** 0.5", x=X), "cpp", compiled_folder)
     planned.check()
     with pytest.raises(ValueError, match="sizes 0 of x: the file is for"):
@@ -77,8 +74,6 @@ def test_a_size_of_two_inputs_is_that_of_both(
     tmp_path: Path, compiled_folder: Path, size: str
 ) -> None:
     """A trace does not tell which of them it is: one that is broadcast has another."""
-    import torch
-
     problem = problem_of(tmp_path, f"(x + y).relu() / {size}", x=X, y=X)
     planned = Planned(problem, "cpp", compiled_folder)
     planned.check(torch.randn(5, 10), torch.randn(5, 10))
@@ -89,8 +84,6 @@ def test_a_size_of_two_inputs_is_that_of_both(
 def test_a_size_of_what_is_not_read_is_that_of_the_call(
     tmp_path: Path, compiled_folder: Path
 ) -> None:
-    import torch
-
     given = "[{'x': torch.randn(4, 8), 'y': torch.randn(3, 8)}]"
     forward = "d['y'].relu() / d['x'].shape[0]"
     planned = Planned(problem_of(tmp_path, forward, takes="d", given=given), "cpp", compiled_folder)
