@@ -102,6 +102,14 @@ STEPS = {
     "eye": "{x} = {x} @ torch.eye(12).flip(0) + {x}.new_zeros(12)",
     "loop": "for n in range(3):\n    {x} = {x} + {y} * n if n % 2 else {x} * 0.5",
     "number": "s = {x}.shape[-1] ** -0.5; {x} = {x} * s + {x}.dim() / {x}.size(-1)",
+    "size_remainder": "{x} = {x} * 2 if {x}.size(0) % 2 else {x} * 3",
+    "size_branch": "{x} = {x} * min({y}.shape[0], 3) + (len({x}) > 4)",
+    "contiguous": "{x} = {x} * 2 if {y}.is_contiguous() else {x} + {y}.stride(-1)",
+    "pooled_size": "{x} = {x} + F.max_pool1d({x}.reshape(1, -1, 12), {x}.size(-1)).view("
+    "{x}.shape[:-1] + (1,))",
+    "data": "{x} = {x} + self.seen; self.seen.data = {x}.mean(); "
+    "init self.register_buffer('seen', torch.zeros(()))",
+    "environment": "{x} = {x} * (2 if 'SCALE' in os.environ else 3)",
     "function": "def inner(t, k=2): return t * k\n{x} = inner({x}) + (lambda t: t.relu())({y})",
     "einsum": "{x} = torch.einsum('...ij,...kj,...kl->...il', {x}, {y}, {y}) / 40",
     "attention": "{x} = F.scaled_dot_product_attention({x}, {y}, {x}, dropout_p=0.2)",

@@ -1,8 +1,9 @@
-"""Solutions that are planned from a Model, run on the CPU: C++ as it is, CUDA in the emulation."""
+"""Solutions that are planned from a Model, run: C++ as it is, CUDA in the emulation or on a GPU."""
 
 import ctypes
 import re
-from contextlib import nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,7 +15,7 @@ from shared_builds import EMULATION, Libraries
 from kernelgen.planning.plan import Plan
 from kernelgen.planning.planner import plan_of
 from kernelgen.problem.kernelbench_file import read_kernelbench_problem
-from kernelgen.problem.record import Backend, Problem
+from kernelgen.problem.record import Backend, Device, Problem
 from kernelgen.rendering.planned import render_planned
 from kernelgen.solution.importing import run_text
 
@@ -114,26 +115,32 @@ def emulated(source: str) -> str:
 class Planned:
     """A problem's reference and its planned solution.
 
+    Args:
+        device: where it runs; CUDA runs in the emulation where this is the CPU.
+
     Attributes:
         text: of the solution.
         space: its names, with kernels that run here.
         launched: names of the kernels that were queued, in order.
     """
 
-    def __init__(self, problem: Problem, backend: Backend, compiled: Path) -> None:
+    def __init__(
+        self, problem: Problem, backend: Backend, compiled: Path, device: Device = "cpu"
+    ) -> None:
         import torch
 
-        self.problem, self.backend = problem, backend
+        self.problem, self.backend, self.device = problem, backend, device
         self.text = render_planned(problem, backend, {})
         self.launched: list[str] = []
-        text = self.text.replace('.type != "cuda"', '.type != "cpu"')
+        text = self.text.replace('.type != "cuda"', f'.type != "{device}"')
         self.space = vars(run_text("solution", text, "<solution>"))
         if own := re.findall(r"^def (_library_?)\(", text, re.MULTILINE):
-            source = self.space["CUDA_SOURCE" if backend == "cuda" else "CPP_SOURCE"]
-            made = emulated(source) if backend == "cuda" else source
-            libraries = Libraries(_COMPILERS[backend], {"it": partial(str, made)}, compiled)
-            self.library: ctypes.CDLL = libraries["it"]
-            self.space[own[-1]] = lambda: self.library
+            if device == "cpu":
+                source = self.space["CUDA_SOURCE" if backend == "cuda" else "CPP_SOURCE"]
+                made = emulated(source) if backend == "cuda" else source
+                libraries = Libraries(_COMPILERS[backend], {"it": partial(str, made)}, compiled)
+                self.library: ctypes.CDLL = libraries["it"]
+                self.space[own[-1]] = lambda: self.library
             # The last one of a name is the file's own, with which the module's may clash.
             found = re.findall(r"^def (_(?:launch|multiply)_?)\(", text, re.MULTILINE)
             for queues in {name.rstrip("_"): name for name in found}.values():
@@ -151,27 +158,40 @@ class Planned:
         made = []
         for space, name in ((self.reference, "Model"), (self.space, "ModelNew")):
             self._torch.manual_seed(seed)
-            made.append(space[name](*self.reference["get_init_inputs"]()))
+            model = space[name](*self.reference["get_init_inputs"]())
+            made.append(model.to(self.device))
         return made[0], made[1]
+
+    def inputs(self) -> tuple[Any, ...]:
+        """Return the problem's inputs, where the solution runs."""
+        given = self.reference["get_inputs"]()
+        return tuple(x.to(self.device) if isinstance(x, self._torch.Tensor) else x for x in given)
 
     def run(self, *inputs: Any, model: Any = None) -> Any:
         """Return what ModelNew returns for these inputs, or for those of the problem."""
         self.launched.clear()
         candidate = model or self.models()[1]
-        given = inputs or tuple(self.reference["get_inputs"]())
+        given = inputs or self.inputs()
+        with self._stream(), self._torch.no_grad():
+            return candidate(*given)
+
+    @contextmanager
+    def _stream(self) -> Iterator[None]:
+        if self.device == "cuda":
+            yield
+            return
         stream = SimpleNamespace(cuda_stream=0)
         with (
             mock.patch("torch.cuda.device", return_value=nullcontext()),
             mock.patch("torch.cuda.current_stream", return_value=stream),
-            self._torch.no_grad(),
         ):
-            return candidate(*given)
+            yield
 
     def check(self, *inputs: Any, tolerance: float = 1e-5) -> None:
         """Compare with the reference in float64 at the tolerance that a grade has."""
         torch = self._torch
         reference, candidate = self.models()
-        given = inputs or tuple(self.reference["get_inputs"]())
+        given = inputs or self.inputs()
         doubled = [
             x.double() if isinstance(x, torch.Tensor) and x.is_floating_point() else x
             for x in given

@@ -2,12 +2,13 @@
 
 import ctypes
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 from unittest import mock
 
+import torch
 from shared_builds import EMULATION, Libraries
 
 from kernelgen.planning import claims
@@ -260,8 +261,6 @@ def run(  # noqa: PLR0913
 
     Further are a launch's numbers and sizes of what repeats, as ctypes has them.
     """
-    import torch
-
     (batches, rows, depth), columns = a.shape, b.shape[1]
     count = batches * rows * columns
     library.set_device(*device)
@@ -315,8 +314,6 @@ def error_of(out: Any, a: Any, b: Any) -> float:
 
 def error_of_fp32(a: Any, b: Any) -> float:
     """Return the same of fp32, rounded after each product."""
-    import torch
-
     plain = torch.zeros(a.shape[0], a.shape[1], b.shape[1])
     for k in range(a.shape[2]):
         plain = torch.addcmul(plain, a[:, :, k, None], b[:, None, :, k])
@@ -325,8 +322,6 @@ def error_of_fp32(a: Any, b: Any) -> float:
 
 def worst_error(out: Any, a: Any, b: Any, bias: Any = None) -> float:
     """Return the largest error, relative to the sum of magnitudes; what is not finite is equal."""
-    import torch
-
     exact = exact_product(a, b, bias)
     size = exact_product(a.abs(), b.abs(), None if bias is None else bias.abs())
     fits = exact.abs() < torch.finfo(torch.float32).max
@@ -344,10 +339,31 @@ def is_right(out: Any, a: Any, b: Any, bias: Any = None, bound: float = BOUND) -
     return worst_error(out, a, b, bias) <= max(2 * worst_error(reference, a, b, bias), bound)
 
 
+def check_gelu(out: Any, a: Any, b: Any, bias: Any, y: Any) -> None:
+    """Compare with gelu(a b' + bias + y), relative to the sum of magnitudes."""
+    exact = torch.nn.functional.gelu(exact_product(a, b, bias) + y.double())
+    finite = exact.isfinite()
+    assert torch.equal(out.isfinite(), finite)
+    size = exact_product(a.abs(), b.abs(), None if bias is None else bias.abs()) + y.abs()
+    assert ((out - exact).abs() / size)[finite].max().item() <= 1e-6
+
+
+def check_mutants(
+    library: ctypes.CDLL, mutants: Iterable[str], findings: Callable[[], Iterator[bool]]
+) -> None:
+    """Have comparisons hold of a library `with_mutants`, and not all of them of any mutant."""
+    mutant = ctypes.c_int.in_dll(library, "mutant")
+    assert all(findings())
+    try:
+        for number, name in enumerate(mutants, 1):
+            mutant.value = number
+            assert not all(findings()), name
+    finally:
+        mutant.value = 0
+
+
 def operands(batches: int, rows: int, columns: int, depth: int) -> tuple[Any, Any, Any]:
     """Return both operands, whose rows are of different sizes, and a bias."""
-    import torch
-
     torch.manual_seed(batches + 3 * rows + 1009 * columns + 1000003 * depth)
     a, b = torch.randn(batches, rows, depth), torch.randn(batches, columns, depth)
     a *= torch.exp2(torch.randint(-12, 12, (batches, rows, 1)))
@@ -360,8 +376,6 @@ WIDE = ("inf", "-inf", "nan", "two-inf", "range", "all-ranges", "large-and-one",
 
 def spoiled(x: Any, how: str) -> Any:
     """Return (batches, rows, depth) with a row or more in which values are out of the ordinary."""
-    import torch
-
     x = x.clone()
     row, depth = x.shape[1] // 2, x.shape[2]
     if how in {"inf", "-inf", "nan"}:

@@ -1,5 +1,6 @@
 """Batches: calls on inputs that lie in the arena, and outputs that are looked at twice."""
 
+import mmap
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -142,6 +143,15 @@ def test_memory_that_cannot_be_read_is_not_in_place(desk: Desk, change: dict[str
     assert "cannot be read" in ran.why_not_in_place
 
 
+def test_pages_of_inputs_in_another_order_are_not_in_place(desk: Desk) -> None:
+    made = desk.make(in_place=True)
+    assert isinstance(desk.arena, HostArena)
+    with mmap.mmap(desk.arena.fd, mmap.PAGESIZE):
+        ran = desk.look(made, right)
+    assert "mapped the arena more than once" in ran.why_not_in_place
+    assert desk.look(made, right).outputs
+
+
 def test_remaking_inputs_that_the_reference_wrote_to_is_no_overhead() -> None:
     desk = Desk(load_problem(PROBLEMS / "overwritten_input.yaml"))
     made = desk.make(in_place=True)
@@ -277,3 +287,15 @@ def judged(desk: Desk, ran: m.BatchRan, **change: object) -> m.Verified:
     outputs = (msgspec.structs.replace(first, tensors=tensors), *ran.outputs[1:])
     unless_forged(lambda: desk.batches.sample(m.SampleBatch(outputs=outputs)))
     return desk.batches.verify(desk.reference)
+
+
+def test_outputs_that_the_control_has_copied_are_gone(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # As on a GPU, where outputs are copied if the candidate's memory has no handle.
+    monkeypatch.setattr(desk.batches, "_device", "cuda")
+    made = desk.make()
+    desk.batches.control(m.RunControl(count=CALLS), desk.reference)
+    room = desk.arena.view(0, desk.arena.capacity_bytes)[made.outputs_at :]
+    assert room.numel() >= CALLS * 6 * 37 * 4
+    assert set(room.tolist()) == {0xFF}

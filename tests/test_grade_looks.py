@@ -59,6 +59,16 @@ def test_an_operator_of_torch_s_is_a_library_s_on_any_number_of_threads(threads:
     assert seen(script).count(True) > 0.7 * LOOKS
 
 
+def test_the_product_of_another_package_is_a_library_s() -> None:
+    script = (
+        "numbers = torch.randn(256, 256).numpy()\n"
+        "product = numbers @ numbers\n"
+        "print(flush=True)\n"
+        "while True: numbers.dot(numbers, out=product)\n"
+    )
+    assert seen(script).count(True) > 0.7 * LOOKS
+
+
 def test_python_is_no_library_s() -> None:
     assert True not in seen("print(flush=True)\nwhile True: pass\n")
 
@@ -127,7 +137,7 @@ def judged(
 def test_work_of_libraries_that_was_not_recorded_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     for recorded in (0.0, 0.1, 0.2):
         objection, _ = judged(monkeypatch, (True,) * 9 + (False,), recorded)
-        assert "torch's libraries" in objection
+        assert "a library of torch's" in objection
         assert f"recorded {recorded:.0%}" in objection
 
 

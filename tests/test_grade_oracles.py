@@ -67,7 +67,7 @@ def made_by(oracle: OracleClient, setup: m.SetUpOracle) -> tuple[bytes, bytes]:
     """Return the bytes of the parameters and of one call's inputs."""
     oracle.ask(setup)
     opened = oracle.ask(m.OpenCase(case=0))
-    arena = open_arena(opened.construct.arena, oracle.worker.take_fds())
+    arena = open_arena(opened.construct.arena, oracle.worker.channel.take_fds())
 
     def held(tensors: m.Tensors) -> bytes:
         parts = [arena.view(one.offset, one.nbytes) for one in tensors.specs]

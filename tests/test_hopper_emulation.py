@@ -14,16 +14,18 @@ from typing import Any, NamedTuple
 from unittest import mock
 
 import pytest
+import torch
 from planned_models import problem_of
 from products_on_the_cpu import (
     BOTH,
     NATURAL,
     SEED_OF_SLOW_ONES,
     aligned_terms,
+    check_gelu,
+    check_mutants,
     compiled,
     cuda_source,
     error_of,
-    exact_product,
     for_the_cpu,
     is_right,
     operands,
@@ -156,8 +158,6 @@ def libraries(compiled_folder: Path) -> Libraries:
 
 def ordinary(*shape: int) -> tuple[Any, Any, Any]:
     """Return operands and a bias; no element is so small that its row is wide."""
-    import torch
-
     a, b, bias = operands(*shape)
     sizes = [x.abs().amax(2, keepdim=True) for x in (a, b)]
     a, b = (torch.where(x.abs() < size / 64, size / 64, x)
@@ -238,8 +238,6 @@ def test_aligned_layouts(layout: str, libraries: Libraries) -> None:
 @pytest.mark.parametrize("how", ["inf", "nan", "two-inf", "all-ranges", "denormal", "tiny", "huge"])
 @pytest.mark.parametrize("side", ["a", "b"])
 def test_rows_out_of_the_ordinary(how: str, side: str, libraries: Libraries) -> None:
-    import torch
-
     torch.manual_seed(5)
     a, b = (torch.randn(1, count, 128).sign() * (torch.rand(1, count, 128) + 0.1)
             for count in (140, 80))  # fmt: skip
@@ -258,8 +256,6 @@ def test_sums_lose_little_to_the_tensor_cores(
     values: str, name: str, limit: float, libraries: Libraries
 ) -> None:
     """On tensor cores that align what they sum."""
-    import torch
-
     kind = KINDS[name]
     torch.manual_seed(kind.depth)
     a, b = (0.01 + 0.99 * torch.rand(1, count, kind.depth) for count in (64, kind.columns))
@@ -274,8 +270,6 @@ def test_sums_lose_little_to_the_tensor_cores(
 
 
 def test_the_same_bits_in_whatever_order(libraries: Libraries) -> None:
-    import torch
-
     a, b, bias = operands(1, 200, 80, 2100)
     outs = [run(libraries["shares"], a, b, bias, layouts=OTHER, device=(8, seed)).out
             for seed in (0, 1, 2)]  # fmt: skip
@@ -285,8 +279,6 @@ def test_the_same_bits_in_whatever_order(libraries: Libraries) -> None:
 
 
 def test_whole_numbers_are_exact(libraries: Libraries) -> None:
-    import torch
-
     torch.manual_seed(3)
     a, b = (torch.randint(-30, 30, (2, count, 128)).float() for count in (130, 80))
     ran = run(libraries["short"], a, b, layouts=OTHER, device=(4, 1))
@@ -296,24 +288,16 @@ def test_whole_numbers_are_exact(libraries: Libraries) -> None:
 
 @pytest.mark.parametrize("how", ["none", "all-ranges", "nan"])
 def test_epilogue(how: str, libraries: Libraries) -> None:
-    import torch
-
     a, b, bias = operands(2, 131, 80, 128)
     a, b = a / a.norm(dim=2, keepdim=True), spoiled(b / b.norm(dim=2, keepdim=True), how)
     y = torch.randn(2, 131, 80)
     for kept in None, bias:
         ran = run(libraries["gelu"], a, b, kept, others=(y,), layouts=OTHER, device=(2, 1))
-        exact = torch.nn.functional.gelu(exact_product(a, b, kept) + y.double())
-        finite = exact.isfinite()
-        assert torch.equal(ran.out.isfinite(), finite)
-        size = exact_product(a.abs(), b.abs(), None if kept is None else kept.abs()) + y.abs()
-        assert ((ran.out - exact).abs() / size)[finite].max().item() <= 1e-6
+        check_gelu(ran.out, a, b, kept, y)
 
 
 @pytest.mark.parametrize("rows", [131, 3])
 def test_an_epilogue_reads_operands_of_every_pattern(rows: int, libraries: Libraries) -> None:
-    import torch
-
     a, b, _ = ordinary(1, rows, 80, 128)
     a, b = (x / x.norm(dim=2, keepdim=True) for x in (a, b))
     torch.manual_seed(5)
@@ -346,8 +330,6 @@ def test_an_epilogue_reads_operands_of_every_pattern(rows: int, libraries: Libra
 
 def findings(library: ctypes.CDLL) -> Iterator[bool]:
     """Yield what the comparisons say of products that each depend on something else."""
-    import torch
-
     kind = KINDS["long"]
     torch.manual_seed(11)
     left, right = (
@@ -376,11 +358,4 @@ def findings(library: ctypes.CDLL) -> Iterator[bool]:
 @pytest.mark.mutants
 def test_comparisons_find_what_is_wrong(libraries: Libraries) -> None:
     library = libraries["mutants"]
-    mutant = ctypes.c_int.in_dll(library, "mutant")
-    assert all(findings(library))
-    try:
-        for number, name in enumerate(MUTANTS, 1):
-            mutant.value = number
-            assert not all(findings(library)), name
-    finally:
-        mutant.value = 0
+    check_mutants(library, MUTANTS, partial(findings, library))

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
+import torch
 from click.testing import CliRunner
 from planned_models import Planned, problem_of
 from shipped import TEMPLATES
@@ -36,8 +37,6 @@ FC = "self.fc = nn.Linear(8, 8)\n"
 
 def assert_same(found: Any, expected: Any) -> None:
     """Compare what a solution returns with what its reference does, in structure and values."""
-    import torch
-
     if isinstance(expected, torch.Tensor):
         assert (found.shape, found.dtype) == (expected.shape, expected.dtype)
         torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
@@ -55,8 +54,6 @@ def assert_same(found: Any, expected: Any) -> None:
 
 def check(planned: Planned) -> None:
     """Compare two Models in two calls each: parameters, inputs and state differ."""
-    import torch
-
     for seed in range(2):
         reference, candidate = planned.models(seed)
         for _ in range(2):
@@ -125,8 +122,6 @@ def test_other_structures_and_values_are_refused(tmp_path: Path, compiled_folder
 
 
 def test_one_tensor_for_two_arguments_leaves_both(tmp_path: Path, compiled_folder: Path) -> None:
-    import torch
-
     given = "(lambda x: [x, x])(torch.randn(4, 8))"
     problem = problem_of(tmp_path, "(q - 2 * k).relu()", takes="q, k", given=given)
     planned = Planned(problem, "cpp", compiled_folder)
@@ -147,7 +142,6 @@ def test_one_tensor_for_two_arguments_leaves_both(tmp_path: Path, compiled_folde
 def test_outputs_are_of_the_same_class(
     tmp_path: Path, compiled_folder: Path, top: str, forward: str
 ) -> None:
-    import torch
     from torch.utils._pytree import tree_flatten
 
     top = f"from collections import namedtuple\nfrom typing import NamedTuple\n{top}"
@@ -158,6 +152,19 @@ def test_outputs_are_of_the_same_class(
     forms = [re.sub("solution|reference", "", str(tree_flatten(r)[1])) for r in (found, expected)]
     assert forms[0] == forms[1]
     assert type(found).__name__ == type(expected).__name__
+
+
+def test_a_dataclass_is_returned_as_one(tmp_path: Path, compiled_folder: Path) -> None:
+    top = (
+        "from dataclasses import dataclass\n@dataclass\nclass Out:\n"
+        "    x: torch.Tensor\n    more: tuple\n    loss: torch.Tensor | None = None\n"
+    )
+    forward = "Out(x.relu() * 2, more=(x + 1, {'k': x.shape[1]}))"
+    planned = Planned(problem_of(tmp_path, forward, top=top, x=X), "cpp", compiled_folder)
+    (x,) = planned.reference["get_inputs"]()
+    found, expected = planned.run(x), planned.reference["Model"]()(x)
+    assert type(found).__name__ == "Out"
+    assert_same(vars(found), vars(expected))
 
 
 def test_a_class_without_a_name_keeps_all_in_torch(tmp_path: Path) -> None:
@@ -183,8 +190,6 @@ def test_outputs_of_any_structure(tmp_path: Path, compiled_folder: Path, forward
 
 
 def test_a_size_that_is_returned_is_bound(tmp_path: Path, compiled_folder: Path) -> None:
-    import torch
-
     problem = problem_of(tmp_path, "(x.relu() * 2, x.shape[0])", x=X)
     with pytest.raises(ValueError, match="shape of x"):
         Planned(problem, "cpp", compiled_folder).run(torch.randn(5, 8))

@@ -6,7 +6,6 @@ import msgspec
 import pytest
 
 from kernelgen.planning.cost import costs
-from kernelgen.planning.graph import references
 from kernelgen.planning.naming import without_overload
 from kernelgen.planning.plan import (
     Library,
@@ -19,6 +18,8 @@ from kernelgen.planning.plan import (
     Segment,
     Stage,
     StepValue,
+    reads,
+    writes,
 )
 from kernelgen.planning.planner import plan_of
 
@@ -28,7 +29,7 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         layers, forward: bodies of its methods.
-        inputs: forward's parameters and their shapes, such as `x=4,8`; `long` makes whole numbers.
+        inputs: forward's parameters and their shapes, such as `x=4,8`.
         stages: what its plan is to be, kind and kernel.
     """
 
@@ -108,7 +109,65 @@ MODELS = {
         stages="reduce:mean map",
     ),
     "reversed_cumsum": Sample(
-        forward="return torch.cumsum(x.flip(1), 1).flip(1)", stages="scan:sum"
+        forward="return torch.cumsum(x.flip(1), 1).flip(1)", stages="scan:sum reverse"
+    ),
+    "other_dimensions_are_no_reversed_cumsum": Sample(
+        forward="""
+            a, b = x.flip(0).cumsum(1).flip(0), x.flip(1).cumsum(1).flip(0)
+            return a, b, x.flip(0, 1).cumsum(1).flip(1)
+        """,
+        stages="library:flip scan:sum library:flip library:flip scan:sum library:flip library:flip"
+        " scan:sum library:flip",
+    ),
+    "exclusive_cumsum": Sample(
+        forward="return torch.cat((torch.zeros_like(x[:, :1]), x[:, :-1].cumsum(1)), 1)",
+        stages="scan:sum exclusive",
+    ),
+    "other_ends_are_no_exclusive_cumsum": Sample(
+        forward="""
+            ones = torch.cat((torch.ones_like(x[:, :1]), torch.cumsum(x[:, :-1], 1)), 1)
+            rest = torch.cat((torch.zeros_like(x[:, :1]), torch.cumsum(x[:, 1:], 1)), 1)
+            less = torch.cat((torch.zeros_like(x[:, :1]), torch.cumsum(x[:, :-2], 1)), 1)
+            return ones, rest, less
+        """,
+        stages="view:slice scan:sum view:slice library:ones_like library:cat view:slice scan:sum "
+        "view:slice library:zeros_like library:cat view:slice scan:sum view:slice "
+        "library:zeros_like library:cat",
+    ),
+    "log_softmax_along_other_classes": Sample(
+        forward="return F.nll_loss(torch.log_softmax(x, 0), y[:, 0].long(), reduction='none')",
+        inputs="x=9,20 y=9,20",
+        stages="view:select reduce:max,sumexp map reduce:pick",
+    ),
+    "losses_that_no_row_has": Sample(
+        forward="""
+            weighted = F.nll_loss(x, y.argmax(1), weight=torch.ones_like(x[0]))
+            swapped = F.triplet_margin_loss(x, y, x * 2, swap=True)
+            return weighted, swapped, F.cross_entropy(x, x.exp())
+        """,
+        inputs="x=9,20 y=9,20",
+        stages="reduce:argmax view:select library:ones_like library:nll_loss_nd map "
+        "library:triplet_margin_loss map library:cross_entropy_loss",
+    ),
+    "norm_of_all": Sample(forward="return x / torch.norm(x, p='fro')", stages="reduce:sum map"),
+    "scan_of_whole_numbers": Sample(
+        forward="return torch.cumsum(x.long(), 1)", stages="map library:cumsum"
+    ),
+    "other_pools": Sample(
+        forward="""
+            taken = F.max_pool1d(x, 3, return_indices=True), F.adaptive_avg_pool1d(x, 2)
+            return *taken, F.max_pool1d(x, 3073)
+        """,
+        inputs="x=2,4000",
+        stages="library:max_pool1d_with_indices library:adaptive_avg_pool1d library:max_pool1d",
+    ),
+    "adaptive_means_of_all": Sample(
+        forward="""
+            one, other = F.adaptive_avg_pool2d(x, 1), F.adaptive_avg_pool2d(x, (1, 1))
+            return one, other, F.adaptive_avg_pool3d(x, 1)
+        """,
+        inputs="x=2,3,4,5",
+        stages="reduce:mean,mean reduce:mean",
     ),
     "argmax_of_absolutes": Sample(forward="return x.abs().argmax(1)", stages="reduce:argmax"),
     "pool_between": Sample(
@@ -183,7 +242,8 @@ def _named(stage: Stage) -> str:  # noqa: PLR0911 - a kind a line
         case Segment():
             return f"segment:{','.join(one.kind for one in stage.accumulators)}"
         case Scan():
-            return f"scan:{stage.kind}"
+            ways = "".join(f" {w}" for w in ("reverse", "exclusive") if getattr(stage, w))
+            return f"scan:{stage.kind}{ways}"
         case Pool():
             return f"pool:{stage.kind}"
         case Product():
@@ -202,9 +262,10 @@ def test_values_are_made_before_they_are_read(sample: tuple[Sample, Plan]) -> No
     _, plan = sample
     known = {source.name for source in plan.sources}
     for stage in plan.stages:
-        assert reads(stage) <= known
-        assert not makes(stage) & known, "a value is made once"
-        known |= makes(stage)
+        assert {*reads(stage)} <= known
+        made = {name for name in writes(stage) if name != "_"}
+        assert not made & known, "a value is made once"
+        known |= made
     assert {*plan.outputs, *plan.updates.values()} <= known
 
 
@@ -212,8 +273,8 @@ def test_no_stage_and_no_source_is_for_nothing(sample: tuple[Sample, Plan]) -> N
     _, plan = sample
     wanted = {*plan.outputs, *plan.updates.values()}
     for stage in reversed(plan.stages):
-        assert makes(stage) & wanted, f"{_named(stage)} is read by nobody"
-        wanted |= reads(stage)
+        assert wanted.intersection(writes(stage)), f"{_named(stage)} is read by nobody"
+        wanted.update(reads(stage))
     assert {source.name for source in plan.sources} <= wanted
 
 
@@ -262,23 +323,6 @@ def test_plans_are_the_same_again() -> None:
     graph = trace(source_of(MODELS["softmax_by_hand"]))
 
     assert plan_of(graph) == plan_of(graph)
-
-
-def reads(stage: Stage) -> set[str]:
-    if isinstance(stage, Library):
-        return {name for value in stage.arguments.values() for name in references(value)}
-    beside = stage.beside if isinstance(stage, Reduce | Pool) else ()
-    return {operand.value for operand in (*stage.operands, *beside)}
-
-
-def makes(stage: Stage) -> set[str]:
-    match stage:
-        case Library():
-            return set(stage.results)
-        case Map() | Reduce():
-            return {result.value for result in stage.results}
-        case Scan() | Pool() | Segment() | Product():
-            return {stage.result.value}
 
 
 def names(operands: tuple[msgspec.Struct, ...]) -> set[str]:

@@ -10,14 +10,16 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+import torch
 from products_on_the_cpu import (
     LAYOUTS,
     WIDE,
+    check_gelu,
+    check_mutants,
     compiled,
     cuda_source,
     error_of,
     error_of_fp32,
-    exact_product,
     for_the_cpu,
     is_right,
     operands,
@@ -124,8 +126,6 @@ def test_rows_out_of_the_ordinary(how: str, side: str, libraries: Libraries) -> 
 @pytest.mark.parametrize(("depth", "share"), [(260, 0.6), (1000, 0.4), (20000, 0.1)])
 def test_long_sums_are_better_than_fp32_s(depth: int, share: float, libraries: Libraries) -> None:
     """As totals keep what they round off."""
-    import torch
-
     torch.manual_seed(depth)
     a, b = torch.rand(1, 60, depth), torch.rand(1, 60, depth)
     ran = run(libraries["matmul"], a, b, device=(2, 0))
@@ -135,24 +135,16 @@ def test_long_sums_are_better_than_fp32_s(depth: int, share: float, libraries: L
 @pytest.mark.parametrize("shift", [0, 1])
 @pytest.mark.parametrize("how", ["none", "all-ranges", "nan"])
 def test_epilogue(how: str, shift: int, libraries: Libraries) -> None:
-    import torch
-
     a, b, bias = operands(2, 31, 36, 70)
     a, b = a / a.norm(dim=2, keepdim=True), spoiled(b / b.norm(dim=2, keepdim=True), how)
     y = torch.randn(2, 31, 36)
     for kept in None, bias:
         ran = run(libraries["gelu"], a, b, kept, others=(y,), shift=shift, device=(2, shift))
-        exact = torch.nn.functional.gelu(exact_product(a, b, kept) + y.double())
-        finite = exact.isfinite()
-        assert torch.equal(ran.out.isfinite(), finite)
-        size = exact_product(a.abs(), b.abs(), None if kept is None else kept.abs()) + y.abs()
-        assert ((ran.out - exact).abs() / size)[finite].max().item() <= 1e-6
+        check_gelu(ran.out, a, b, kept, y)
 
 
 def findings(library: ctypes.CDLL) -> Iterator[bool]:
     """Yield what the comparisons say of products that each depend on something else."""
-    import torch
-
     torch.manual_seed(11)
     tails = torch.rand(3, 140, 75) + 0.1
     long = torch.rand(1, 20, 20000) + 0.1
@@ -170,11 +162,4 @@ def findings(library: ctypes.CDLL) -> Iterator[bool]:
 @pytest.mark.mutants
 def test_comparisons_find_what_is_wrong(libraries: Libraries) -> None:
     library = libraries["mutants"]
-    mutant = ctypes.c_int.in_dll(library, "mutant")
-    assert all(findings(library))
-    try:
-        for number, name in enumerate(MUTANTS, 1):
-            mutant.value = number
-            assert not all(findings(library)), name
-    finally:
-        mutant.value = 0
+    check_mutants(library, MUTANTS, partial(findings, library))

@@ -14,6 +14,7 @@ from typing import Any
 from unittest import mock
 
 import pytest
+import torch
 
 from kernelgen.planning import claims
 from kernelgen.problem.library import load_problem
@@ -57,7 +58,6 @@ Products = Callable[[str, int, int, int], Product]
 @pytest.fixture(scope="session")
 def products(tmp_path_factory: pytest.TempPathFactory) -> Products:
     """Return what renders a product for its number of rows, columns and its depth."""
-    import torch
 
     @functools.cache
     def product_for(name: str, rows: int, columns: int, depth: int) -> Product:
@@ -94,8 +94,6 @@ def imported(name: str, folder: Path, sizes: dict[str, str] | None = None) -> Mo
 
 
 def laid_out(x: Any, layout: str) -> Any:
-    import torch
-
     if layout == "columns":
         return x.mT.contiguous().mT
     if layout == "unaligned":
@@ -127,8 +125,6 @@ def errors(a: Any, b: Any, out: Any) -> tuple[float, float]:
 def test_any_shape_and_layout_in_fp32(
     shape: tuple[int, int, int, int], layout: str, multiply: Product
 ) -> None:
-    import torch
-
     batches, rows, columns, depth = shape
     torch.manual_seed(sum(shape))
     a = laid_out(torch.randn(batches, rows, depth, device="cuda"), layout)
@@ -161,8 +157,6 @@ CHAINS = [
 def test_any_rows_and_batches_of_a_chain(
     chain: tuple[str, int, int], data: str, products: Products
 ) -> None:
-    import torch
-
     name, columns, depth = chain
     torch.manual_seed(depth)
     for main, batches, rows in (100_000, 1, 1000), (100_000, 3, 136), (256, 1, 256):
@@ -190,8 +184,6 @@ def test_any_rows_and_batches_of_a_chain(
 
 @pytest.mark.parametrize("data", ["uniform", "normal", "wide", "rows apart"])
 def test_long_sums_are_more_accurate_than_torch_s(data: str, products: Products) -> None:
-    import torch
-
     rows, columns, depth = 1024, 8192, 8192
     torch.manual_seed(depth)
     make = torch.rand if data == "uniform" else torch.randn
@@ -213,8 +205,6 @@ def test_long_sums_are_more_accurate_than_torch_s(data: str, products: Products)
 @pytest.mark.parametrize("data", ["uniform", "normal"])
 @pytest.mark.parametrize("depth", [12, 16, 32, 48, 64])
 def test_short_sums_are_as_accurate_as_torch_s(depth: int, data: str, products: Products) -> None:
-    import torch
-
     torch.manual_seed(depth)
     make = torch.rand if data == "uniform" else torch.randn
     a, b = (make(1, count, depth, device="cuda") for count in (3000, 4000))
@@ -228,8 +218,6 @@ def test_short_sums_are_as_accurate_as_torch_s(depth: int, data: str, products: 
 def test_narrow_products_are_as_accurate_as_torch_s(
     shape: tuple[int, int, int], layout: str, data: str, products: Products
 ) -> None:
-    import torch
-
     rows, columns, depth = shape
     torch.manual_seed(depth)
     make = torch.rand if data == "uniform" else torch.randn
@@ -247,8 +235,6 @@ def test_narrow_products_are_as_accurate_as_torch_s(
 
 @pytest.mark.parametrize("layout", ["rows", "columns"])
 def test_what_bf16_cannot_hold(layout: str, products: Products) -> None:
-    import torch
-
     multiply = products("matmul", 3000, 40, 640)
     torch.manual_seed(3)
     a, b = torch.randn(1, 3000, 640, device="cuda"), torch.randn(1, 40, 640, device="cuda")
@@ -287,8 +273,6 @@ def test_what_bf16_cannot_hold(layout: str, products: Products) -> None:
 
 
 def test_what_short_rows_of_halves_cannot_hold(products: Products) -> None:
-    import torch
-
     multiply = products("matmul_transposed_right", 3000, 3001, 40)
     torch.manual_seed(3)
     a, b = torch.randn(1, 3000, 40, device="cuda"), torch.randn(1, 3001, 40, device="cuda")
@@ -312,8 +296,6 @@ def test_what_short_rows_of_halves_cannot_hold(products: Products) -> None:
 
 
 def test_what_halves_cannot_hold(products: Products) -> None:
-    import torch
-
     multiply = products("matmul_transposed_right", 300, 400, 640)
     torch.manual_seed(3)
     a, b = torch.randn(1, 300, 640, device="cuda"), torch.randn(1, 400, 640, device="cuda")
@@ -341,8 +323,6 @@ def test_what_halves_cannot_hold(products: Products) -> None:
 
 
 def test_the_same_bits_again(products: Products) -> None:
-    import torch
-
     multiply = products("matmul_transposed_right", 90, 80, 12_000)
     a, b = torch.randn(1, 90, 12_000, device="cuda"), torch.randn(1, 80, 12_000, device="cuda")
     first = multiply(a, b)
@@ -350,8 +330,6 @@ def test_the_same_bits_again(products: Products) -> None:
 
 
 def test_a_graph_replays_on_new_inputs(products: Products) -> None:
-    import torch
-
     multiply = products("matmul_transposed_right", 500, 400, 3000)
     a, b = torch.randn(1, 500, 3000, device="cuda"), torch.randn(1, 400, 3000, device="cuda")
     multiply(a, b)
@@ -371,8 +349,6 @@ def test_a_graph_replays_on_new_inputs(products: Products) -> None:
     ids=str,
 )  # fmt: skip
 def test_the_epilogue_follows_every_kernel(sizes: tuple[int, int, int], tmp_path: Path) -> None:
-    import torch
-
     rows, columns, depth = sizes
     named = zip(("rows", "columns", "depth"), sizes, strict=True)
     constants = {f"constants.{name}": str(size) for name, size in named}

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+import torch
 from planned_models import Planned, problem_of
 
 from kernelgen.planning.of_problem import plan_of_problem
@@ -19,9 +20,22 @@ BACKENDS: tuple[Backend, ...] = ("cuda", "cpp")
         ("x / x.size(0)", ""),
         ("x / (3 * x.size(1)) + x.shape[0]", ""),
         ("x * self.w", "1 of x"),
-        ("x / x.size(0) ** 0.5", "all of x"),
+        ("x / x.size(0) ** 0.5", "0 of x"),
+        ("x * 2 if len(x) > 3 else x", "0 of x"),
+        ("x.relu()[:, : int(x.size(1) * 0.5)]", "1 of x"),
+        ("x * 2 if x.numel() > 50 else x", "all of x"),
+        ("x.size(0) * x + x.relu()", ""),
         ("x / (x.size(0) * x.size(1))", "all of x"),
-        ("x.relu() if x.size(0) == 6 else x", "all of x"),
+        ("x.relu() if x.size(0) == 6 else x", "0 of x"),
+        ("x * 2 if x.size(0) % 2 else x * 3", "0 of x"),
+        ("x * 2 if x.shape[-1] > 3 else x * 3", "1 of x"),
+        ("x * max(2, x.shape[0] - 9)", "0 of x"),
+        ("x.relu()[: min(x.size(0), 3)]", "0 of x"),
+        ("F.pad(x, (0, -x.size(1) % 5)).relu()", "1 of x"),
+        ("x.relu().reshape(-1, x.size(1) // 5 * 5) * 2", "1 of x"),
+        ("x * (2 if x.sum(0, True).shape[0] == 1 else 3)", ""),
+        ("x * (2 if x.sum(0, True).shape[1] == 1 else 3)", "1 of x"),
+        ("x * (2 if x.is_contiguous() else 3)", ""),
     ],
 )
 def test_which_sizes_are_free(forward: str, fixed: str, tmp_path: Path) -> None:
@@ -31,23 +45,27 @@ def test_which_sizes_are_free(forward: str, fixed: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize(
+    "forward",
+    [
+        "x.exp() / (3 * x.size(1)) + x.shape[0]",
+        "F.max_pool1d(x.exp() * 2, x.size(1))",
+        "F.adaptive_avg_pool2d(x.exp()[None] * 2, (x.size(0), 1))",
+    ],
+)
 def test_sizes_are_those_of_the_call(
-    backend: Backend, tmp_path: Path, compiled_folder: Path
+    backend: Backend, forward: str, tmp_path: Path, compiled_folder: Path
 ) -> None:
-    import torch
-
-    problem = problem_of(tmp_path, "x.exp() / (3 * x.size(1)) + x.shape[0]", x=X)
+    problem = problem_of(tmp_path, forward, x=X)
     planned = Planned(problem, backend, compiled_folder)
     for shape in (6, 10), (5, 7), (1, 3):
         planned.check(torch.randn(shape))
 
 
 def test_a_size_that_is_not_understood_is_refused(tmp_path: Path, compiled_folder: Path) -> None:
-    import torch
-
     planned = Planned(problem_of(tmp_path, "x / x.size(0) ** 0.5", x=X), "cpp", compiled_folder)
     planned.check()
-    with pytest.raises(ValueError, match="shape of x: the file is for"):
+    with pytest.raises(ValueError, match="sizes 0 of x: the file is for"):
         planned.run(torch.randn(5, 10))
 
 
@@ -56,8 +74,6 @@ def test_a_size_of_two_inputs_is_that_of_both(
     tmp_path: Path, compiled_folder: Path, size: str
 ) -> None:
     """A trace does not tell which of them it is: one that is broadcast has another."""
-    import torch
-
     problem = problem_of(tmp_path, f"(x + y).relu() / {size}", x=X, y=X)
     planned = Planned(problem, "cpp", compiled_folder)
     planned.check(torch.randn(5, 10), torch.randn(5, 10))
@@ -68,10 +84,25 @@ def test_a_size_of_two_inputs_is_that_of_both(
 def test_a_size_of_what_is_not_read_is_that_of_the_call(
     tmp_path: Path, compiled_folder: Path
 ) -> None:
-    import torch
-
     given = "[{'x': torch.randn(4, 8), 'y': torch.randn(3, 8)}]"
     forward = "d['y'].relu() / d['x'].shape[0]"
     planned = Planned(problem_of(tmp_path, forward, takes="d", given=given), "cpp", compiled_folder)
     d = {"x": torch.randn(6, 8), "y": torch.randn(3, 8)}
     torch.testing.assert_close(planned.run(d), d["y"].relu() / 6)
+
+
+@pytest.mark.parametrize("given", ["torch.randn(4, 8)", "torch.randn(8, 4).t()"])
+@pytest.mark.parametrize("asked", ["x.is_contiguous()", "x.t().stride(1) == 1"])
+def test_a_layout_that_forward_asks_for_is_that_of_the_call(
+    given: str, asked: str, tmp_path: Path, compiled_folder: Path
+) -> None:
+    import torch
+
+    problem = problem_of(tmp_path, f"x * 2 if {asked} else x * 3", x=given)
+    planned = Planned(problem, "cpp", compiled_folder)
+    planned.check()
+    (x,) = planned.reference["get_inputs"]()
+    other = torch.randn(4, 8) if given.endswith("t()") else torch.randn(8, 4).t()
+    planned.check(x + 1)
+    with pytest.raises(ValueError, match=r"x\.(is_contiguous|stride)\(\): the file is for"):
+        planned.run(other)

@@ -11,10 +11,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+import torch
 from products_on_the_cpu import (
     SEED_OF_SLOW_ONES,
     WIDE,
     Ran,
+    check_gelu,
+    check_mutants,
     compiled,
     cuda_source,
     error_of,
@@ -186,8 +189,6 @@ def test_layouts_of_the_split_operands(name: str, layout: str, libraries: Librar
 @pytest.mark.parametrize("name", MAIN)
 def test_other_products_are_for_the_general_kernel(name: str, libraries: Libraries) -> None:
     """Of another shape; of operands that are no vectors, or overlap; or of another layout."""
-    import torch
-
     kind, library = KINDS[name], libraries[name]
     shapes = [(2, 70, kind.columns, kind.depth + 4), (1, 70, kind.columns + 1, kind.depth)]
     for shape in shapes:
@@ -217,8 +218,6 @@ def test_other_products_are_for_the_general_kernel(name: str, libraries: Librari
 @pytest.mark.parametrize("name", ["short-vector", "shallow", "least-narrow", "most-narrow"])
 def test_rows_out_of_the_ordinary(name: str, side: str, how: str, libraries: Libraries) -> None:
     """With inf, NaN, elements that halves or bf16 parts do not hold, and next to fp32's ends."""
-    import torch
-
     torch.manual_seed(5)
     kind = KINDS[name]
     a, b = (torch.randn(1, count, kind.depth).sign() * (torch.rand(1, count, kind.depth) + 0.1)
@@ -239,8 +238,6 @@ def test_rows_out_of_the_ordinary(name: str, side: str, how: str, libraries: Lib
 )  # fmt: skip
 @pytest.mark.parametrize("name", ["short-vector", "least-shallow", "least-narrow"])
 def test_products_of_any_scales(name: str, size: float, other: float, libraries: Libraries) -> None:
-    import torch
-
     torch.manual_seed(3)
     kind = KINDS[name]
     sizes = torch.rand(1, 72, kind.depth) + 0.1, torch.randn(1, kind.columns, kind.depth)
@@ -251,8 +248,6 @@ def test_products_of_any_scales(name: str, size: float, other: float, libraries:
 
 def test_the_largest_floats_as_bf16_parts(libraries: Libraries) -> None:
     """Rounded, their first parts would be inf."""
-    import torch
-
     name = "least-narrow"
     largest = torch.finfo(torch.float32).max
     a, b, _ = operands_of(name, 72)
@@ -267,8 +262,6 @@ def test_the_largest_floats_as_bf16_parts(libraries: Libraries) -> None:
 
 def test_inf_times_what_is_tiny_as_bf16_parts(libraries: Libraries) -> None:
     """It is inf, also where bf16 has only 0 of it, and NaN is NaN whose first part is inf."""
-    import torch
-
     name = "least-narrow"
     a, b, _ = operands_of(name, 72)
     ones, with_inf, with_nan = torch.ones_like(a), torch.ones_like(b), torch.ones_like(a)
@@ -287,8 +280,6 @@ def test_inf_times_what_is_tiny_as_bf16_parts(libraries: Libraries) -> None:
 @pytest.mark.parametrize("exponent", [-94, -60, 0, 60])
 def test_bf16_parts_lose_next_to_nothing_of_a_product(exponent: int, libraries: Libraries) -> None:
     """Parts that are left out are 2^-22 of a product; its sums are rounded, and those of others."""
-    import torch
-
     torch.manual_seed(17)
     name = "least-narrow"
     depth = KINDS[name].depth
@@ -303,8 +294,6 @@ def test_bf16_parts_lose_next_to_nothing_of_a_product(exponent: int, libraries: 
 
 
 def test_bf16_parts_lose_2_to_the_38_of_a_row_with_denormals(libraries: Libraries) -> None:
-    import torch
-
     torch.manual_seed(19)
     name = "least-narrow"
     depth = KINDS[name].depth
@@ -327,8 +316,6 @@ def test_bf16_parts_lose_2_to_the_38_of_a_row_with_denormals(libraries: Librarie
                                   "least-narrow", "most-narrow"])  # fmt: skip
 def test_sums_are_as_accurate_as_fp32_s(name: str, values: str, libraries: Libraries) -> None:
     """As fp32's rounded after each product."""
-    import torch
-
     torch.manual_seed(KINDS[name].depth)
     create = torch.rand if values == "uniform" else torch.randn
     kind = KINDS[name]
@@ -343,8 +330,6 @@ def test_sums_are_as_accurate_as_fp32_s(name: str, values: str, libraries: Libra
 
 @pytest.mark.parametrize("name", [name for name in KINDS if not name.startswith("gelu")])
 def test_whole_numbers_are_exact(name: str, libraries: Libraries) -> None:
-    import torch
-
     torch.manual_seed(3)
     kind = KINDS[name]
     a, b = (torch.randint(-30, 30, (2, count, kind.depth)).float() for count in (90, kind.columns))
@@ -353,8 +338,6 @@ def test_whole_numbers_are_exact(name: str, libraries: Libraries) -> None:
 
 @pytest.mark.parametrize("name", MAIN)
 def test_the_same_bits_in_whatever_order(name: str, libraries: Libraries) -> None:
-    import torch
-
     a, b, bias = operands_of(name, 300)
     a = spoiled(a, "denormal")
     first, *others = (
@@ -369,24 +352,16 @@ def test_the_same_bits_in_whatever_order(name: str, libraries: Libraries) -> Non
 @pytest.mark.parametrize("how", ["none", "all-ranges", "nan"])
 @pytest.mark.parametrize("name", ["gelu-vector", "gelu-shallow", "gelu-narrow"])
 def test_epilogue(name: str, how: str, libraries: Libraries) -> None:
-    import torch
-
     a, b, bias = operands_of(name, 70, 2)
     a, b = a / a.norm(dim=2, keepdim=True), spoiled(b / b.norm(dim=2, keepdim=True), how)
     y = torch.randn(2, 70, KINDS[name].columns)
     for kept in None, bias:
         out = run_fast(libraries, name, a, b, kept, others=(y,)).out
-        exact = torch.nn.functional.gelu(exact_product(a, b, kept) + y.double())
-        finite = exact.isfinite()
-        assert torch.equal(out.isfinite(), finite)
-        size = exact_product(a.abs(), b.abs(), None if kept is None else kept.abs()) + y.abs()
-        assert ((out - exact).abs() / size)[finite].max().item() <= 1e-6
+        check_gelu(out, a, b, kept, y)
 
 
 def findings(library: ctypes.CDLL, kind: Kind) -> Iterator[bool]:
     """Yield what the comparisons say of products that each depend on something else."""
-    import torch
-
     torch.manual_seed(11)
     a = torch.rand(1, 300, kind.depth) + 0.1
     b = torch.rand(1, kind.columns, kind.depth) + 0.1
@@ -422,13 +397,8 @@ def holds(library: ctypes.CDLL, a: Any, b: Any, seed: int) -> bool:
 @pytest.mark.parametrize("name", MUTANTS)
 def test_comparisons_find_what_is_wrong(name: str, libraries: Libraries) -> None:
     library, kind = libraries[f"{name} mutants"], KINDS[name]
-    mutant = ctypes.c_int.in_dll(library, "mutant")
-    assert all(findings(library, kind))
     library.set_patience(3)
     try:
-        for number, mistake in enumerate(MUTANTS[name], 1):
-            mutant.value = number
-            assert not all(findings(library, kind)), mistake
+        check_mutants(library, MUTANTS[name], partial(findings, library, kind))
     finally:
-        mutant.value = 0
         library.set_patience(20)

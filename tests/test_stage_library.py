@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from planned_models import Planned, problem_of
 
 from kernelgen.problem.record import Backend
@@ -29,8 +30,6 @@ X, Y = "torch.randn(3, 5, 7)", "torch.randn(3, 7, 6)"
 def test_a_call_gives_what_its_schema_wants_by_name(
     forward: str, inputs: dict[str, str], tmp_path: Path, compiled_folder: Path
 ) -> None:
-    import torch
-
     planned = Planned(problem_of(tmp_path, forward, **inputs), "cpp", compiled_folder)
     given = planned.reference["get_inputs"]()
     torch.testing.assert_close(planned.run(*given), planned.models()[0](*given))
@@ -49,8 +48,6 @@ def test_a_call_gives_what_its_schema_wants_by_name(
 def test_forward_returns_tensors_as_the_model_does(
     forward: str, kind: str, tmp_path: Path, compiled_folder: Path
 ) -> None:
-    import torch
-
     planned = Planned(problem_of(tmp_path, forward, x=X), "cpp", compiled_folder)
     assert f") -> {kind}:\n" in planned.text
     x = torch.randn(3, 5, 7)
@@ -83,8 +80,6 @@ def _shape_of(value: Any) -> Any:
 def test_what_shares_memory_may_be_changed_in_place(
     backend: Backend, change: str, tmp_path: Path, compiled_folder: Path
 ) -> None:
-    import torch
-
     buffer = "self.register_buffer('states', torch.ones(7))"
     problem = problem_of(tmp_path, "y + 1", layers=buffer, before=change, x=X)
     planned = Planned(problem, backend, compiled_folder)
@@ -98,8 +93,6 @@ def test_what_shares_memory_may_be_changed_in_place(
 def test_an_attribute_shares_no_memory_with_what_the_caller_holds(
     value: str, tmp_path: Path, compiled_folder: Path
 ) -> None:
-    import torch
-
     problem = problem_of(
         tmp_path,
         "y",
@@ -119,8 +112,6 @@ def test_an_attribute_shares_no_memory_with_what_the_caller_holds(
 
 def _checked_twice(problem: Any, backend: Backend, compiled: Path) -> Planned:
     """Compare a solution with its Model in two calls, with one state of random numbers each."""
-    import torch
-
     planned = Planned(problem, backend, compiled)
     reference, candidate = planned.models()
     for seed in (1, 2):

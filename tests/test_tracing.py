@@ -205,6 +205,9 @@ def test_recurrent_layers_have_the_shapes_that_torch_gives(tmp_path: Path, layer
     assert found == [(tuple(one.shape), one.stride()) for one in whole]
 
 
+BUFFER = "self.register_buffer('b', torch.zeros(8))\nself.b.data = torch.ones(8)"
+
+
 @pytest.mark.parametrize(
     ("body", "layers", "words"),
     [
@@ -215,6 +218,8 @@ def test_recurrent_layers_have_the_shapes_that_torch_gives(tmp_path: Path, layer
         ),
         ("x[:, 0] = 1\nreturn x", "pass", "forward changes x in place"),
         ("x.add_(1)\nreturn x", "pass", "forward changes x in place"),
+        ("self.b.data = x.mean(0)\nreturn x - self.b", BUFFER, "sets a tensor's .data"),
+        ("y = x + 1\ny.data = x * 2\nreturn y", "pass", "sets a tensor's .data"),
         ("return torch.tensor(1.0).add_(x.sum())", "pass", "changes a constant in place"),
         ("return x * x.sum().item()", "pass", "depends on values of its inputs (aten.item)"),
         ("return x if x.sum() > 0 else -x", "pass", "depends on values of its inputs"),
@@ -222,14 +227,22 @@ def test_recurrent_layers_have_the_shapes_that_torch_gives(tmp_path: Path, layer
         ("return x + torch.tensor([[[1.0] * 8]] * 9).cumsum(0)", "pass", "with register_buffer"),
         ("return x * self.n", "self.n = int(torch.randint(9, ()))", "self.n follows from what"),
         ("return x * sum(self.n)", "self.n = torch.rand(3).tolist()", "self.n follows from what"),
+        ("return x * self.n", "self.n = time.time_ns()", "self.n follows from what"),
+        ("return x * T", "pass", "T at module level differs"),
         ("return x * G", "pass", "the tensor G, which no module"),
-        ("return x * K", "pass", "K at module level is drawn anew"),
+        ("return x * G.to(x.device)", "pass", "reads a tensor which no module of the Model's"),
+        ("return x * K", "pass", "K at module level differs"),
         ("self.n += 1\nreturn x * self.n", "self.n = 0", "keeps state in self.n;"),
         ("self.n.append(1)\nreturn x * len(self.n)", "self.n = []", "keeps state in self.n;"),
         (
             "self.h[0] = self.h[0] + x\nreturn self.h[0]",
             "self.h = [torch.zeros(4, 8)]",
             "keeps state in self.h;",
+        ),
+        (
+            "self.register_buffer('p', x * 2)\nreturn x * self.p",
+            "pass",
+            "keeps state in self.p;",
         ),
         ("C['n'] += 1\nreturn x * C['n']", "pass", "keeps state in C;"),
         ("return x + self.r.random()", "self.r = random.Random(0)", "keeps state in self.r;"),
@@ -249,7 +262,8 @@ def test_recurrent_layers_have_the_shapes_that_torch_gives(tmp_path: Path, layer
 def test_what_has_no_graph_is_refused_and_can_be_graded(
     tmp_path: Path, body: str, layers: str, words: str
 ) -> None:
-    top = "import random, types\nimport numpy\n"
+    top = "import random, time, types\nimport numpy\n"
+    top += "T = time.time()\n" * ("T" in body)
     top += "G = torch.rand(8)\n" * ("G" in body)
     top += "K = torch.rand(()).item()\n" * ("K" in body)
     top += "C = {'n': 0}\n" * ("C" in body)

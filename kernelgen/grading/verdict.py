@@ -16,7 +16,7 @@ from kernelgen.sandbox.record import Containment
 
 
 class Owner(str, Enum):
-    """Who caused a status."""
+    """Causer of a status."""
 
     CANDIDATE = "candidate"
     PROBLEM = "problem"
@@ -106,7 +106,7 @@ class CaseResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class EffectivePrecision(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What precision a candidate's errors look like, see docs/correctness.md.
+    """Precision that a candidate's errors look like, see docs/correctness.md.
 
     Errors are against the exact result, in units of its root mean square.
 

@@ -238,7 +238,7 @@ def _become(request: TraceRequest, writer: int) -> None:
 def _reply(asked: Trace) -> Reply:
     from kernelgen.planning.graph import NotPlannedError
     from kernelgen.planning.model.flattened import WrongInputsError
-    from kernelgen.planning.model.made import SOURCE_NAME
+    from kernelgen.planning.model.watched import SOURCE_NAME
     from kernelgen.planning.tracing import trace
 
     try:

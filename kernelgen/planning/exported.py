@@ -373,8 +373,10 @@ def _item(value: Any, renamed: dict[str, Reference | Number]) -> Item:
             return Named(str(value).removeprefix("torch."))
         case torch.device():
             return Named("device")
-        case None | bool() | int() | float() | str():
+        case None | bool() | float() | str():
             return value
+        case int():
+            return int(value)
         case _:
             raise NotPlannedError(f"the graph has an argument of kind {type(value).__name__}")
 

@@ -199,8 +199,10 @@ class Graph(msgspec.Struct, frozen=True, kw_only=True):
         outputs: names of what forward returns.
         returns: what forward returns as Python, with `%s` for each of them: `(%s, {'max': %s})`.
         updates: path of a buffer -> name of the value that forward leaves in it.
-        fixed: Python for what forward gets that is no tensor and no float, and for sizes of
-            structures -> the value that is in the graph, as Python: `len(state)` -> `2`.
+        fixed: Python for what forward gets that is no tensor and no float, for sizes of structures,
+            and for how tensors lie in memory where forward asks -> the value that is in the graph,
+            as Python: `len(state)` -> `2`.
+        decided: sizes by which forward has decided what it does, in order.
         made_like: the constructor's parameters -> the likeness of what else Model was made with,
             tensors aside.
         bound: (input, dimension) of sizes that forward takes no others of, as far as is known.
@@ -218,6 +220,7 @@ class Graph(msgspec.Struct, frozen=True, kw_only=True):
     returns: str
     updates: dict[str, str] = {}
     fixed: dict[str, str] = {}
+    decided: tuple[int, ...] = ()
     bound: frozenset[tuple[str, int]] = frozenset()
     made_with: dict[str, Any] = {}
     made_like: dict[str, str] = {}

@@ -85,7 +85,7 @@ def _with_sizes(
     """Return a case's graph with its sizes, those bound that cannot be read or doubled."""
     main = graph = simplified(traced, whole)
     everywhere = dimensions_of(graph)
-    bound: set[tuple[str, int]] = set()
+    bound = {place for place, size in everywhere.items() if size == 1 and 1 in main.decided}
     sizes = resizes_of(graph)
     asked = [resize for ways in sizes for resize in ways]
     # With the cases, which are wanted next: one process traces them all.
@@ -95,11 +95,10 @@ def _with_sizes(
     for ways in sizes:
         # Where a parameter has the size as well, it may be that of a first dimension by chance.
         resize = next((way for way in ways if isinstance(resized[way], Graph)), None)
-        if resize is None:
+        other = None if resize is None else resized[resize]
+        if resize is None or not isinstance(other, Graph) or other.decided != main.decided:
             bound |= {place for place, size in everywhere.items() if size == ways[0].size}
             continue
-        other = resized[resize]
-        assert isinstance(other, Graph)
         read = with_size(graph, main, simplified(other, whole), resize)
         if read is None:
             return msgspec.structs.replace(graph, bound=frozenset(everywhere))

@@ -22,7 +22,7 @@ _BY_LAYOUT = frozenset(
     """
     alpha_dropout as_strided bernoulli cauchy dropout exponential feature_alpha_dropout
     feature_dropout geometric log_normal native_dropout normal normal_functional poisson rand_like
-    randint_like randn_like random rrelu rrelu_with_noise uniform
+    randint_like randn_like random resize rrelu rrelu_with_noise uniform
     """.split()  # noqa: SIM905 - a list of words reads best as words
 )
 

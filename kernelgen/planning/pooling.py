@@ -19,7 +19,9 @@ def with_means(graph: Graph) -> Graph:
 
 def _mean(node: Node) -> Node | None:
     rank = _ADAPTIVE.get(node.aten)
-    if rank is None or _numbers(node.arguments["output_size"], rank, ()) != (1,) * rank:
+    if rank is None or _reads_sizes(node):
+        return None
+    if _numbers(node.arguments["output_size"], rank, ()) != (1,) * rank:
         return None
     x, dims = node.arguments["self"], tuple(range(-rank, 0))
     mean = node.calling("mean.dim", self=x, dim=dims, keepdim=True, dtype=None)
@@ -46,7 +48,7 @@ def window_of(node: Node, types: dict[str, TensorType]) -> Window | None:
     if rank is None:
         return None
     of = node.argument("self" if "self" in node.arguments else "input")
-    if types[of].dtype != "float32":
+    if types[of].dtype != "float32" or _reads_sizes(node):
         return None
     kernel = _numbers(node.arguments["kernel_size"], rank, ())
     dilation = _numbers(node.arguments.get("dilation", 1), rank, (1,) * rank)
@@ -64,6 +66,11 @@ def window_of(node: Node, types: dict[str, TensorType]) -> Window | None:
         count_padding=bool(node.arguments.get("count_include_pad", True)),
         divisor=divisor if isinstance(divisor, int) else 0,
     )
+
+
+def _reads_sizes(node: Node) -> bool:
+    """Whether a number of a pooling's is read when it runs, as a size of an input."""
+    return len(node.reads) > 1
 
 
 def _numbers(value: Argument, rank: int, usual: tuple[int, ...]) -> tuple[int, ...]:

@@ -18,24 +18,18 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from kernelgen.planning.exported import Reader, ViewChangedError, by_values, number_of
 from kernelgen.planning.graph import Graph, NotPlannedError, is_plain, likeness
 from kernelgen.planning.model.flattened import Flattened, inputs_of
-from kernelgen.planning.model.made import (
-    SOURCE_NAME,
-    Made,
-    OnCpu,
-    attributes_of,
-    generators,
-    is_device,
-    made_of,
-    with_values,
-)
+from kernelgen.planning.model.made import Made, attributes_of, generators, made_of, with_values
 from kernelgen.planning.model.structures import Place, holds
+from kernelgen.planning.model.watched import (
+    SOURCE_NAME,
+    OnCpu,
+    calls_outside,
+    is_device,
+    may_differ,
+)
 from kernelgen.planning.sizes import Resize
 
 _LISTS = (torch.nn.Sequential, torch.nn.ModuleList, torch.nn.ParameterList)
-_IMPORTS = re.compile(r"^\s*(?:import|from)\s+(\w+)", re.MULTILINE)
-_PURE = frozenset(
-    ("__future__", "collections", "dataclasses", "functools", "math", "torch", "typing")
-)
 _BY_VALUES = ("DataDependent", "GuardOnDataDependent", "DynamicOutputShape")
 
 
@@ -52,7 +46,7 @@ def trace(source: str, *, eval_mode: bool = False, resize: Resize | None = None)
         WrongInputsError: forward does not take what get_inputs returns.
         Exception: whatever the problem's code raises on tensors that have values.
     """
-    with FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad(), OnCpu():
+    with FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad(), OnCpu() as seen:
         made = made_of(source)
         if eval_mode:
             made.model.eval()
@@ -60,7 +54,11 @@ def trace(source: str, *, eval_mode: bool = False, resize: Resize | None = None)
         inputs = inputs_of(made)
 
         def traced(*, floats: bool) -> Graph:
-            return _graph(made, Flattened(made, inputs, floats=floats), attributes, resize)
+            flattened = Flattened(made, inputs, floats=floats)
+            seen.clear()
+            graph = _graph(made, flattened, attributes, resize)
+            fixed = graph.fixed | flattened.layouts_as_read(frozenset(seen.layouts))
+            return msgspec.structs.replace(graph, fixed=fixed, decided=tuple(seen.decided))
 
         floats = True
         try:
@@ -71,10 +69,14 @@ def trace(source: str, *, eval_mode: bool = False, resize: Resize | None = None)
                 raise
             floats = False
             graph = traced(floats=False)
-        # Not for each size, and not where nothing is imported that could differ: it takes as long.
-        may_differ = resize is None and not _PURE.issuperset(_IMPORTS.findall(source))
-        if may_differ and repr(traced(floats=floats)) != repr(graph):
-            raise NotPlannedError("forward computes with what differs in each call, such as time")
+        # Not for each size, and not where nothing is used that could differ: it takes longer.
+        if resize is None and may_differ(source):
+            with calls_outside() as called:
+                again = traced(floats=floats)
+            if called:
+                raise NotPlannedError(f"forward calls {called[0]}, whose result may differ")
+            if repr(again) != repr(graph):
+                raise NotPlannedError("forward computes with what differs in each call")
     bound = inspect.signature(made.space["Model"]).bind(*made.given)
     bound.apply_defaults()
     # Another machine may choose another device, and other values of tensors change no graph.
@@ -225,5 +227,10 @@ def _not_exported(error: Exception) -> NotPlannedError:
         return by_values(where)
     if ".numpy()" in str(error):
         return NotPlannedError("forward has numpy compute")
+    if "doesn't match mode" in str(error):  # one that was made before the trace
+        return NotPlannedError(
+            "forward reads a tensor which no module of the Model's holds; "
+            "let __init__ keep it, with register_buffer"
+        )
     words = str(error).strip().splitlines() or [type(error).__name__]
     return NotPlannedError(f"torch.export finds no graph: {words[0]}")

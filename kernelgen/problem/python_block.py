@@ -48,6 +48,11 @@ class PythonBlock:
         for message, line in interface_faults(name, self.names, self.tree):
             raise self.error(message, line or 1)
 
+    def require_count(self, name: str, model: "PythonBlock") -> None:
+        """Refuse a block whose function returns another number of arguments than a Model takes."""
+        for message, line in count_faults(name, self.tree, model.tree):
+            raise self.error(message, line)
+
     def refuse_rebinding(self, names: tuple[str, ...]) -> None:
         """Refuse a block that binds a name which is given to it, such as a constant."""
         for name in names:
@@ -73,17 +78,9 @@ def require_interface(path: Path, text: str, tree: ast.Module) -> None:
     for name in INTERFACE:
         for message, line in interface_faults(name, bound_names(text), tree):
             raise ProblemError(path, line, name, message)
-    model = find_class(tree.body, "Model")
-    for method, maker in (("__init__", "get_init_inputs"), ("forward", "get_inputs")):
-        takes = find_function(model.body if model else [], method)
-        gives = find_function(tree.body, maker)
-        count = returned_count(gives)
-        if takes is None or takes.decorator_list or gives is None or count is None:
-            continue
-        signature = signature_of(takes, method=True)
-        if not (gives.decorator_list or signature.accepts(count)):
-            message = f"returns {count} arguments, but Model.{method} takes {signature.text}"
-            raise ProblemError(path, gives.lineno, maker, f"{message}; let them agree")
+    for name in _CALLED:
+        for message, line in count_faults(name, tree, tree):
+            raise ProblemError(path, line, name, message)
 
 
 INTERFACE = {
@@ -92,6 +89,7 @@ INTERFACE = {
     "get_init_inputs": "def get_init_inputs()",
 }
 """What a problem defines, as it is written."""
+_CALLED = {"get_init_inputs": "__init__", "get_inputs": "forward"}
 
 
 def interface_faults(
@@ -116,6 +114,25 @@ def interface_faults(
         yield f"{expected}, found no base class", model.lineno
     elif model is not None and not (find_function(model.body, "forward") or _may_inherit(model)):
         yield "expected Model to define `forward`, found none; add it", model.lineno
+
+
+def count_faults(name: str, tree: ast.Module, models: ast.Module) -> Iterator[tuple[str, int]]:
+    """Yield how many arguments a function returns where a Model takes no such number, and its line.
+
+    Args:
+        name: get_inputs or get_init_inputs.
+        tree: of the module that defines the function.
+        models: of the module that defines Model.
+    """
+    model, gives = find_class(models.body, "Model"), find_function(tree.body, name)
+    takes = find_function(model.body if model else [], _CALLED[name])
+    count = returned_count(gives)
+    if takes is None or takes.decorator_list or gives is None or count is None:
+        return
+    signature = signature_of(takes, method=True)
+    if not (gives.decorator_list or signature.accepts(count)):
+        message = f"returns {count} arguments, but Model.{takes.name} takes {signature.text}"
+        yield f"{message}; let them agree", gives.lineno
 
 
 def _may_inherit(model: ast.ClassDef) -> bool:

@@ -81,7 +81,7 @@ def problem_of(path: Path, raw: bytes, tuned: bytes | None) -> Problem:
         model=model.text,
         get_inputs=inputs.text,
         get_init_inputs=init_inputs.text,
-        cases=_cases(fields["cases"], constants, given) if "cases" in fields else (),
+        cases=_cases(fields["cases"], constants, given, model) if "cases" in fields else (),
         schedules=read_schedules(path, fields.get("schedules"), tuned),
         cpu_minimal=_minimal(cpu["minimal"]) if "minimal" in cpu else Minimal(),
         **{key: read(fields[key]) for key, read in _READERS.items() if key in fields},
@@ -144,9 +144,13 @@ def _check_blocks(
     known |= model.names | inputs.names | init_inputs.names
     for block in (model, inputs, init_inputs):
         block.refuse_undefined(known)
+    inputs.require_count("get_inputs", model)
+    init_inputs.require_count("get_init_inputs", model)
 
 
-def _cases(value: YamlValue, constants: Constants, given: frozenset[str]) -> tuple[Case, ...]:
+def _cases(
+    value: YamlValue, constants: Constants, given: frozenset[str], model: PythonBlock
+) -> tuple[Case, ...]:
     cases: list[Case] = []
     for item in value.elements():
         fields = item.fields(("name", "why", "constants", "get_inputs"), ("name",))
@@ -168,17 +172,20 @@ def _cases(value: YamlValue, constants: Constants, given: frozenset[str]) -> tup
                 name=name,
                 why=fields["why"].one_line() if "why" in fields else "",
                 constants=_replacements(own, constants) if own else {},
-                get_inputs=_case_inputs(inputs, constants, given) if inputs else None,
+                get_inputs=_case_inputs(inputs, constants, given, model) if inputs else None,
             )
         )
     return tuple(cases)
 
 
-def _case_inputs(value: YamlValue, constants: Constants, given: frozenset[str]) -> str:
+def _case_inputs(
+    value: YamlValue, constants: Constants, given: frozenset[str], model: PythonBlock
+) -> str:
     block = PythonBlock(value)
     block.require("get_inputs")
     block.refuse_rebinding((*constants, "Model", "get_init_inputs"))
     block.refuse_undefined(given | block.names)
+    block.require_count("get_inputs", model)
     return block.text
 
 

@@ -36,7 +36,7 @@ _WITH_GUARD = (
 
 
 class Command(msgspec.Struct, frozen=True, kw_only=True):
-    """What to run.
+    """Command to run, and what bounds it.
 
     Attributes:
         plan: what is put around it; without limits nothing is watched.

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 
 from kernelgen.child_python import python_path
 
-# What building and running needs. All else may be a secret of the user's shell, and a process's
-# first environment can be read in /proc as long as it lives.
+# Variables that building and running needs. All else may be a secret of the user's shell, and a
+# process's first environment can be read in /proc as long as it lives.
 _PASSED_ON = frozenset({
     "PATH", "HOME", "USER", "LOGNAME", "LANG", "LANGUAGE", "TZ", "TMPDIR", "VIRTUAL_ENV",
     "CC", "CXX", "CFLAGS", "CXXFLAGS", "CPPFLAGS", "LDFLAGS", "COMPILER_PATH", "MAX_JOBS",

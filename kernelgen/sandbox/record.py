@@ -1,4 +1,4 @@
-"""What is asked of containment (`Plan`), and what was in force (`Containment`)."""
+"""Containment that is asked for (`Plan`), and that was in force (`Containment`)."""
 
 from typing import Literal
 
@@ -31,7 +31,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Containment(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What was in force around a candidate.
+    """Containment that was in force around a candidate.
 
     Attributes:
         level: `namespaces` (a private file system, network and process table), `landlock` (the
@@ -55,7 +55,7 @@ class Containment(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """What to put around a process.
+    """Containment to put around a process.
 
     Attributes:
         level: which of the three.

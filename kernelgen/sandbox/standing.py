@@ -12,10 +12,14 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Literal
 
-# Files of torch's, and what they link to, that compute. Python's bindings and allocators do not.
-_LIBRARIES = re.compile(r"lib(torch_cpu|mkl|dnnl|openblas|blas|lapack|sleef)[\w.-]*$")
-# Those that work, or wait, for whoever called them.
-_FOR_OTHERS = re.compile(r"(lib(c|m|gomp|iomp5|omp|pthread)|ld-[\w-]*)[-.\w]*$")
+# Files that compute: torch's, linear algebra, and those of any other installed package, such as
+# numpy. Torch's bindings and allocators, and the grader's JSON, do not.
+_LIBRARIES = re.compile(
+    r"(/lib\w*(torch_cpu|mkl|dnnl|blas|lapack|blis|sleef)[\w.-]*"
+    r"|/(site|dist)-packages/(?!torch/|msgspec/).*)$"
+)
+# Files that work, or wait, for their caller.
+_FOR_OTHERS = re.compile(r"/(lib(c|m|mvec|gomp|iomp5|omp|pthread)|ld-[\w-]*)[-.\w]*$")
 _NEAR_BYTES = 4096  # from the top of the stack
 _WORD_BYTES = 8
 
@@ -52,9 +56,9 @@ def _executable(pid: int) -> list[Mapping]:
         places, access, *_, name = f"{line} -".split(maxsplit=5)
         if "x" in access:
             begin, end = (int(place, 16) for place in places.split("-"))
-            file = name.removesuffix(" -").rpartition("/")[2]
-            others: Kind = "for others" if _FOR_OTHERS.match(file) else "other"
-            found.append((begin, end, "library" if _LIBRARIES.match(file) else others))
+            file = name.removesuffix(" -").removesuffix(" (deleted)")
+            kind: Kind = "library" if _LIBRARIES.search(file) else "other"
+            found.append((begin, end, "for others" if _FOR_OTHERS.search(file) else kind))
     return found
 
 

@@ -1,4 +1,4 @@
-"""What of containment this machine offers, found by trying it in a process of its own."""
+"""Containment that this machine offers, found by trying it in a process of its own."""
 
 import contextlib
 import functools

@@ -1,4 +1,4 @@
-"""What the kernel does not limit by itself: memory, all processes of root, the log's length."""
+"""Limits that the kernel does not enforce: memory, all processes of root, the log's length."""
 
 import contextlib
 import os

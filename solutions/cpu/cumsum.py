@@ -2,7 +2,7 @@
 # problem: cumsum
 # source: cumsum.yaml (sha256 d581445454dc1d81)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 1d2fa0457bdf2067)
+# templates: plan/head.py.jinja (sha256 b78ad1a41c08fc20)
 # render again: kernelgen render cumsum --backend cpp
 """cumulative sum along dimension 1.
 

@@ -2,7 +2,7 @@
 # problem: cumsum_reverse
 # source: cumsum_reverse.yaml (sha256 d46a1aa8e07eb854)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 1d2fa0457bdf2067)
+# templates: plan/head.py.jinja (sha256 b78ad1a41c08fc20)
 # render again: kernelgen render cumsum_reverse --backend cpp
 """cumulative sum along dimension 1 from its end.
 

@@ -311,7 +311,7 @@ class Host:
 
 def serve(channel: Channel[Any], scratch: Path) -> None:
     """Run the host on a channel until the supervisor is gone."""
-    # What NVML needs is not there for who is contained. Torch does without it, and would say so in
-    # every candidate's log.
+    # A contained process lacks what NVML needs. Torch does without it, and would say so in every
+    # candidate's log.
     warnings.filterwarnings("ignore", message="Can't initialize NVML")
     Host(channel, scratch).serve()

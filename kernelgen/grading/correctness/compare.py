@@ -1,4 +1,4 @@
-"""What "equal to 1e-5" means: the one place that decides it. docs/correctness.md explains it.
+"""Meaning of "equal to 1e-5": the one place that decides it. docs/correctness.md explains it.
 
 With exact = the reference in float64 on the same inputs and parameters, an element agrees if
 
@@ -37,7 +37,7 @@ Chunk = tuple[int, list[torch.Tensor]]
 
 
 class Expected(msgspec.Struct, frozen=True, kw_only=True):
-    """What the reference gives on one set of inputs.
+    """Results of the reference on one set of inputs.
 
     Attributes:
         described: the reference's outputs as a tree.

@@ -67,7 +67,7 @@ class Slices(msgspec.Struct, frozen=True):
         """Return one 0 for each slice of an output of this shape."""
         row = max(1, math.prod(shape[1:]))
         length = -(-_LEAST_ELEMENTS // row) * row
-        # What is left over belongs to the last slice, which is then longer, not shorter.
+        # The remainder belongs to the last slice, which is then longer, not shorter.
         count = max(1, math.prod(shape) // length)
         return Slices(length, torch.zeros(count, dtype=torch.float64, device=device))
 

@@ -18,7 +18,7 @@ from kernelgen.grading.correctness.elements import signal as signal_of
 
 
 class Ranking(msgspec.Struct, frozen=True, kw_only=True):
-    """What the indices of one output point into.
+    """Values that the indices of one output point into.
 
     Index c of an element of the output names the value of flat index start + c * step.
 

@@ -45,7 +45,7 @@ _MOVES = re.compile(
 )
 
 
-# What a library gives to its own templates: ATen's functors, cuBLAS's parameters and tiles.
+# Template arguments of libraries: ATen's functors, cuBLAS's parameters and tiles.
 _LIBRARY_ARGUMENT = re.compile(
     r"\bat::native::(?:\{anonymous\}::)?(\w+)|\b(cublas\w+|cutlass_\d+_\w+)"
 )

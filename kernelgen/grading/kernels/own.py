@@ -22,12 +22,12 @@ from kernelgen.grading.wire.trace import Trace, Work, covered
 from kernelgen.problem.record import Libraries, Require
 from kernelgen.solution.declared_kernels import DeclaredKernels
 
-# What no multiprocessor and no GPU moves more than, in bytes a microsecond (250 GB/s and 20 TB/s).
+# No multiprocessor and no GPU moves more, in bytes a microsecond (250 GB/s and 20 TB/s).
 _BLOCK_BYTES_PER_US = 250e3
 _DEVICE_BYTES_PER_US = 20e6
 # A thread that writes 16 bytes in every cycle at 2 GHz, several times what any does.
 _THREAD_BYTES_PER_US = 32e3
-# What one process moves at most on a CPU (200 GB/s).
+# One process moves no more on a CPU (200 GB/s).
 _HOST_BYTES_PER_US = 200e3
 # An empty launch takes 1 to 3 us.
 _NEXT_TO_NOTHING_US = 5.0
@@ -61,7 +61,7 @@ class TracedCall(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Policy(msgspec.Struct, frozen=True, kw_only=True):
-    """What a problem asks for; see Problem."""
+    """Requirements of a problem; see Problem."""
 
     require: Require
     libraries: Libraries

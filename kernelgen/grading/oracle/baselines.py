@@ -60,7 +60,7 @@ class Baselines:
         for name in names:
             if BASELINES[name].mode != "default":
                 continue
-            # What fails on no data may compile on some, and else fails where it is judged.
+            # A failure without data may not come with data, and else comes where it is judged.
             with self._settings(name), contextlib.suppress(Exception):
                 reference.code.on_no_data(_compile, on_device=True)
 

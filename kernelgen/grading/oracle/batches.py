@@ -39,7 +39,7 @@ from kernelgen.grading.wire.values import tensors_of
 _MAX_PADDING = 64
 # The gate (arena.py) has the arena's first bytes to itself.
 _GATE_BYTES = ALIGNMENT_BYTES
-# What a batch takes beside its inputs, and outputs that are not in place.
+# Room of a batch beside its inputs, and outputs that are not in place.
 MARGIN_BYTES = _GATE_BYTES + _MAX_PADDING * ALIGNMENT_BYTES
 # Of withheld inputs' size: their memory, and that in which their outputs are verified.
 _ROOM_BESIDE = 3
@@ -173,12 +173,17 @@ class Batches:
         run.finish(run.enqueue(given, asked.seeds))
         elapsed_ms = (perf_counter() - start) * 1e3
         del run
+        start = perf_counter()
+        if copies:
+            # The candidate's outputs go where these lie: none of them may be there by then.
+            left = self._arena.capacity_bytes - asked.outputs_at
+            self._arena.view(asked.outputs_at, left).fill_(_POISON)
         if reference.mutates_inputs:
-            start = perf_counter()
             for position, sent in enumerate(given):
                 start_at = min(spec.offset for spec in sent.specs if spec.nbytes)
                 inputs = reference.code.make_inputs(self._batch.first_call + position + 1)
                 deposit(inputs, self._arena, start=start_at)
+        if copies or reference.mutates_inputs:
             self._wait()
             apart_ms += (perf_counter() - start) * 1e3
         # Copying a GPU's outputs is overhead: a candidate's time is that of its calls.

@@ -63,7 +63,7 @@ class OracleCalls:
 
     @property
     def expected(self) -> Expected:
-        """What the present call is to give."""
+        """Expected result of the present call."""
         assert self._expected is not None
         return self._expected
 

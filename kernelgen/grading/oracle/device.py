@@ -80,7 +80,7 @@ class OracleArena:
 
     @property
     def fds(self) -> tuple[int, ...]:
-        """What has to go along with the handle: a memfd's descriptor."""
+        """Descriptors that go along with the handle: a memfd's."""
         return (self.present.fd,) if isinstance(self.present, HostArena) else ()
 
     @property

@@ -24,7 +24,7 @@ _USUAL_BITS = 24
 
 
 class Products(msgspec.Struct, frozen=True, kw_only=True):
-    """What a model's matrix products take.
+    """Costs of a model's matrix products.
 
     Attributes:
         flops: operations, a multiply and an add counted as two.

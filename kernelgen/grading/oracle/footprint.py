@@ -7,7 +7,7 @@ from kernelgen.sandbox.limits import available_bytes
 
 # Exact results are computed by chunks of rows of about this size where the problem allows it.
 CHUNK_BYTES = 1 << 31
-# What CUDA contexts, modules, the flush buffers and fragmentation take beside the tensors.
+# Memory of CUDA contexts, modules, flush buffers and fragmentation, beside the tensors.
 _OVERHEAD_BYTES = 4 << 30
 
 

@@ -134,7 +134,7 @@ class ProblemCode:
 
     def make_inputs(self, call: int) -> list[Any]:
         """Return the inputs of a call; the same call number gives the same values."""
-        # What torch.rand makes is made on the device: on the CPU, gigabytes of it take seconds.
+        # torch.rand makes its values on the device: on the CPU, gigabytes of it take seconds.
         with self.blame("get_inputs()"), torch.device(self._device):
             inputs = _listed(self._seeded(f"inputs {call}", self._module.get_inputs))
             require_plain(inputs, "get_inputs()")

@@ -27,7 +27,7 @@ _LIKELY_CAUSE = (
 
 
 class FirstResult(msgspec.Struct, frozen=True):
-    """What a candidate returned first: the beginning of each output, flat, or the `whole` of it."""
+    """First results of a candidate: the beginning of each output, flat, or the `whole` of it."""
 
     kept: list[torch.Tensor]
     whole: bool

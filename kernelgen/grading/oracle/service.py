@@ -217,7 +217,7 @@ class Oracle:
 
     def _sample_batch(self, message: m.SampleBatch) -> bool:
         at_once = unless_forged(lambda: self._batches.sample(message))
-        # What cannot be looked at cannot be verified either, and that is where the reason is given.
+        # Outputs that cannot be looked at cannot be verified either, which gives the reason.
         return at_once is True
 
     def _trace_reference(self) -> Trace:

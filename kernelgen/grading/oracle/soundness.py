@@ -1,4 +1,4 @@
-"""What a pass against a reference says: nothing, little, or that the work was done.
+"""Weight of a pass against a reference: nothing, little, or that the work was done.
 
 A reference that is random, imprecise or empty verifies nothing and is refused. Where an answer that
 needs no work passes too, a pass says little: no tolerance can fix such a problem, but other
@@ -182,7 +182,7 @@ def _predictors(
     elif all(ref.is_floating_point() for ref in ref32):
         yield "the mean everywhere", [torch.full_like(ref, _mean(ref)) for ref in ref32]
     if any(map(is_integer, ref32)):
-        # What would pass where all values tie: 0 alone may not be named twice.
+        # Indices that would pass where all values tie: 0 alone may not be named twice.
         for dim in range(max(ref.dim() for ref in ref32)):
             yield f"indices in order along dimension {dim}", [_in_order(ref, dim) for ref in ref32]
     for position, given in enumerate(tensors_of(inputs)):

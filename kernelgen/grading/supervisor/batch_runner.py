@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from kernelgen.grading.judged import Judged
 from kernelgen.grading.supervisor.dialogue import Dialogue, Patience, ReplyT
+from kernelgen.grading.timing.looks import Meanwhile
 from kernelgen.grading.timing.waits import BatchTime
 from kernelgen.grading.verdict import Status
 from kernelgen.grading.wire import messages as m
@@ -23,7 +24,6 @@ class BatchRunner:
 
     Attributes:
         probes: writes of the oracle's own, one after each batch.
-        meanwhile: entered while a batch that is not behind a gate runs.
     """
 
     def __init__(
@@ -36,16 +36,21 @@ class BatchRunner:
         self._dialogue, self._device, self._timeout_s = dialogue, device, timeout_s
         self._verified = verified
         self.probes: list[m.Probed] = []
-        self.meanwhile: Callable[[], contextlib.AbstractContextManager[None]]
-        self.meanwhile = contextlib.nullcontext
 
     def __call__(
-        self, calls: int, *, in_place: bool, control_calls: int, counts: bool = True
+        self,
+        calls: int,
+        *,
+        in_place: bool,
+        control_calls: int,
+        counts: bool = True,
+        meanwhile: Meanwhile = contextlib.nullcontext,
     ) -> BatchTime:
         """Run a batch of so many calls; raises Judged.
 
         In place, outputs stay where forward makes them; a batch in which that is impossible is not
         verified, and says so. One that does not count is not verified, and its times mean nothing.
+        `meanwhile` is entered while it runs.
         """
         ask = self._dialogue.ask_oracle
         made = self._made(calls, in_place=in_place)
@@ -58,7 +63,7 @@ class BatchRunner:
         control = ask(m.RunControl(count=count))
         control_wait_ms = (time.perf_counter() - start) * 1e3 - control.apart_ms
         # On a CPU what runs on after the answer is work: the wait ends once nothing does.
-        patience = Patience(keep_running=on_gpu, while_waiting=self.meanwhile)
+        patience = Patience(keep_running=on_gpu, while_waiting=meanwhile)
         ran = self._ask_host(made, m.BatchRan, patience)
         wait_ms = self._dialogue.waited_ms
         if in_place and not on_gpu and not ran.why_not_in_place:

@@ -1,4 +1,4 @@
-"""Who is to blame when a resource is gone: memory, the device, or room on the disk.
+"""The owner of a failure when a resource is gone: memory, the device, or room on the disk.
 
 The machine is asked while the workers are still there, and a candidate's word alone never counts.
 """
@@ -53,7 +53,7 @@ def _by_share(judged: Judged, dialogue: Dialogue, device: Device, reference_byte
             dialogue.end_host()
             after = _others_bytes(dialogue)
             if max(_spread(before), _spread(after)) > _STEADY_BYTES:
-                # What they gave back meanwhile would count as the candidate's.
+                # Memory that others gave back meanwhile would count as the candidate's.
                 return judged
             held_bytes = min(before) - max(after)
         else:
@@ -96,7 +96,7 @@ def _by_device(judged: Judged, dialogue: Dialogue) -> Judged:
 # Of the reference's own inputs, parameters and outputs: an honest candidate keeps a copy of them,
 # caches what it has freed, and may need a few temporaries of their size.
 _TIMES_THE_REFERENCE = 4
-# What a process has whatever it computes: torch, a CUDA context with its modules, flush buffers.
+# Memory of a process that computes nothing: torch, a CUDA context with its modules, flush buffers.
 _OVERHEAD_BYTES = {"cuda": 4 << 30, "cpu": 1 << 30}
 
 

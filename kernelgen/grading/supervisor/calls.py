@@ -25,7 +25,7 @@ _UNSETTLED = (
 
 
 class Task(msgspec.Struct, frozen=True, kw_only=True):
-    """What is graded on which problem and how; `phase` is told what is being done.
+    """A candidate, its problem and the options; `phase` is told the present step.
 
     Attributes:
         prebuilt: returns what was compiled ahead for a GPU's compute capability, or for the CPU.
@@ -105,7 +105,7 @@ class CaseCalls:
         if inputs.changed:
             self.compare_buffers(inputs.changed)
         self.repeat()
-        # What is kept of inputs by where they lie is out of date then.
+        # A memo of inputs by their addresses is out of date then.
         self.verify(self.call(self.new_inputs(one_row=True), over_the_last=True))
         self.require_inputs_unchanged()
         if with_parameters:

@@ -1,4 +1,4 @@
-"""What is put around a candidate, from what was asked for and what this machine offers."""
+"""Containment of a candidate, from what was asked for and what this machine offers."""
 
 from pathlib import Path
 

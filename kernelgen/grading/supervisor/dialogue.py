@@ -40,7 +40,7 @@ ReplyT = TypeVar("ReplyT")
 
 
 class Patience(msgspec.Struct, frozen=True, kw_only=True):
-    """What belongs to the wait for one answer of the host's.
+    """Deadlines and actions of the wait for one answer of the host's.
 
     Attributes:
         meanwhile: called once the message is on its way.
@@ -60,7 +60,7 @@ class Patience(msgspec.Struct, frozen=True, kw_only=True):
         """Do what is to be done before the answer is waited for in earnest."""
         if self.meanwhile is not None:
             self.meanwhile()
-        if self.rescue is not None and not host.has_news(self.rescue_after_s):
+        if self.rescue is not None and not host.channel.has_news(self.rescue_after_s):
             self.rescue()
 
 
@@ -178,7 +178,7 @@ class Dialogue:
 
     def copy_outputs(self, ran: m.BatchRan, made: m.RunBatch) -> m.BatchRan:
         """Copy a CPU batch's outputs from the memory of the candidate, which is stopped."""
-        return copy_outputs(ran, made, self.host.sender, self._arena_fds[0])
+        return copy_outputs(ran, made, self.host.channel.sender, self._arena_fds[0])
 
     def begin_trace(self, timeout_s: float) -> None:
         """Have the host record what its next calls or batch run; raises Judged."""
@@ -270,7 +270,7 @@ class Dialogue:
         # A new arena's descriptor came from the oracle and goes on to the host.
         carries = isinstance(message, m.Construct | m.RunBatch)
         if carries and self._oracle:
-            self._keep_arena(tuple(self._oracle.worker.take_fds()))
+            self._keep_arena(tuple(self._oracle.worker.channel.take_fds()))
         try:
             self.require_still()
             start_s, paused_s = self._host.thaw(), self._host.paused_s

@@ -1,4 +1,4 @@
-"""What is known of a candidate so far, as frozen records; a verdict is made from it at the end."""
+"""Findings on a candidate so far, as frozen records; a verdict is made from them at the end."""
 
 from collections.abc import Iterable
 from typing import TypeVar
@@ -56,7 +56,7 @@ class CaseLog:
 
     @property
     def effective_precision(self) -> EffectivePrecision | None:
-        """What the errors look like; of a call that failed before that of one that agreed."""
+        """The precision that errors look like; of a call that failed before one that agreed."""
         measured = [call.effective_precision for call in self._calls if call.effective_precision]
         return measured[-1] if measured else None
 
@@ -86,7 +86,7 @@ class Precision(msgspec.Struct, frozen=True):
 
 
 class Kernels(msgspec.Struct, frozen=True):
-    """What ran in the traced calls."""
+    """Kernels of the traced calls."""
 
     uses: tuple[KernelUse, ...]
 
@@ -137,12 +137,12 @@ class Evidence:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What was noted, in order."""
+        """All findings, in order."""
         return tuple(self._warnings)
 
     @property
     def kernels(self) -> tuple[KernelUse, ...]:
-        """What ran in the traced calls; empty if none was traced."""
+        """The kernels of the traced calls; empty if none was traced."""
         found = self.known(Kernels)
         return found.uses if found else ()
 

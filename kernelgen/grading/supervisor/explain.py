@@ -1,4 +1,4 @@
-"""What a candidate's failure means: exit codes, exceptions and limits to status and reason."""
+"""Status and reason of a candidate's failure, from exit codes, exceptions and limits."""
 
 import re
 import signal
@@ -63,12 +63,8 @@ def last_place(log: str, solution: SolutionFile) -> str:
     name = re.escape(solution.name)
     match = re.search(rf'File "[^"\n]*{name}", line (\d{{1,9}}) in (\S+)', log)
     if match is None:
-        waits = _WAITS_FOR_DEVICE.search(log)
-        return (
-            "\n  the Python code has returned; the GPU work that it started does not end"
-            if waits
-            else ""
-        )
+        waits = "\n  the Python code has returned; the GPU work that it started does not end"
+        return waits if _WAITS_FOR_DEVICE.search(log) else ""
     number = int(match.group(1))
     lines = solution.text.splitlines()
     text = lines[number - 1].strip() if number <= len(lines) else ""

@@ -91,7 +91,7 @@ class Lane(contextlib.AbstractContextManager["Lane"]):
             with self._changing:
                 self._at_work = None
         if stop.is_set():
-            # What it says may be our own doing. The server may be about to end: the next file gets
+            # Its complaint may be our own doing. The server may be about to end: the next file gets
             # another.
             self._server.close()
             raise LaneStopped

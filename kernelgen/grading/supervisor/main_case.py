@@ -1,6 +1,5 @@
 """The main case once it agrees: its times, their confirmation, and which kernels ran."""
 
-import contextlib
 from collections.abc import Callable
 from statistics import median
 
@@ -251,11 +250,9 @@ class MainCase:
             check.add_looks(looks.objection(check.recorded, timed))
 
     def _run_within(self, calls: int, meanwhile: Meanwhile) -> BatchTime:
-        self._runner.meanwhile = meanwhile
-        try:
-            return self._runner(calls, in_place=True, control_calls=1, counts=False)
-        finally:
-            self._runner.meanwhile = contextlib.nullcontext
+        return self._runner(
+            calls, in_place=True, control_calls=1, counts=False, meanwhile=meanwhile
+        )
 
     def _trace_batch(
         self, calls: int, *, in_place: bool, control_calls: int

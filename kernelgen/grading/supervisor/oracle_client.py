@@ -1,8 +1,7 @@
 """The supervisor's side of an oracle, and what each silence of it means."""
 
-import contextlib
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -77,29 +76,14 @@ class OracleClient:
         if isinstance(message, m.SetUpOracle):
             self._case_names = tuple(case.name for case in message.cases)
         sound, self.healthy = self.healthy, False
-        with self._trouble(message, timeout_s):
+        stage = stage_of(message, self._case_names)
+        try:
             self.worker.send(message)
             reply = self.worker.receive(timeout_s)
             if isinstance(reply, m.Answer):
                 answer = message.read(reply)
                 self.healthy = sound
                 return answer
-        self.healthy = sound and reply.status is not Status.GRADER_ERROR
-        # Memory that the oracle lacks is the grader's matter, never the candidate's.
-        owner = Owner.GRADER if reply.status is Status.OUT_OF_MEMORY else None
-        raise Judged(reply.status, reply.reason, owner)
-
-    def end(self) -> None:
-        """End its process."""
-        self.worker.end()
-        self.worker.release()
-
-    @contextlib.contextmanager
-    def _trouble(self, message: m.Request[Any], timeout_s: float) -> Iterator[None]:
-        """Turn a failure of the process into a judgement that names the stage."""
-        stage = stage_of(message, self._case_names)
-        try:
-            yield
         except OverLimit as over:
             raise judge_over_limit(over, stage) from None
         except WorkerGone as gone:
@@ -110,6 +94,14 @@ class OracleClient:
             reason = f"the oracle took longer than {timeout_s:.0f} s {stage}; use smaller constants"
             raise Judged(Status.GRADER_ERROR, reason) from None
         except (ChannelGarbage, msgspec.MsgspecError) as error:
-            raise Judged(
-                Status.GRADER_ERROR, f"the oracle sent no record {stage}: {error}"
-            ) from error
+            reason = f"the oracle sent no record {stage}: {error}"
+            raise Judged(Status.GRADER_ERROR, reason) from error
+        self.healthy = sound and reply.status is not Status.GRADER_ERROR
+        # Memory that the oracle lacks is the grader's matter, never the candidate's.
+        owner = Owner.GRADER if reply.status is Status.OUT_OF_MEMORY else None
+        raise Judged(reply.status, reply.reason, owner)
+
+    def end(self) -> None:
+        """End its process."""
+        self.worker.end()
+        self.worker.release()

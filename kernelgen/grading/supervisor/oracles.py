@@ -28,7 +28,7 @@ from kernelgen.grading.verdict import Status
 from kernelgen.grading.wire import messages as m
 from kernelgen.grading.wire.forking import USUAL_MODULES
 
-# So many wait for a next candidate that may not come; a context takes most of a GB of a GPU.
+# Idle oracles wait for a candidate that may not come; a context takes most of a GB of a GPU.
 _MOST_IDLE = 2
 # Of so many problems it is remembered what they are; one that comes back later is looked at again.
 _MOST_PREVIEWS = 256
@@ -44,7 +44,7 @@ _NOT_LENT_AGAIN = (
 
 
 class Preview(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of a problem before any candidate is built.
+    """Facts about a problem before any candidate is built.
 
     Attributes:
         tensor_bytes: that grading its main case takes on the device; None where that is not known.
@@ -139,7 +139,7 @@ class Oracles:
                         with self.lock.pausable(worker.pause, worker.resume):
                             oracle.ask(m.CompileBaselines(names=prepared))
             except BaseException as error:  # noqa: BLE001 (the outermost frame of a thread)
-                # What fails in preparing will fail again where it is judged.
+                # A failure in preparing will come again where it is judged.
                 if not found.done():
                     found.set_exception(error)
 
@@ -213,7 +213,7 @@ class Oracles:
 
     def _take(self, key: str, waiting: Callable[[], None], *, cheap: bool) -> OracleClient | None:
         """Return one of the problem's, once it is idle, or None where one is to be started."""
-        # Who has the device alone cannot wait for those who wait for it.
+        # A session that has the device alone cannot wait for those that wait for it.
         at_once = cheap or self.lock.is_mine
 
         def may_take() -> bool:

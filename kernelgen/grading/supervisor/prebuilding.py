@@ -43,7 +43,7 @@ def prebuild_solution(  # noqa: PLR0913 (what is built, for what, and by whom)
     Raises:
         KernelgenFault: this machine could not contain it.
     """
-    # Who turns containment off wants to see a candidate without it, its build included.
+    # Without containment, the build is not contained either.
     if options.build_cache is None or options.sandbox == "off":
         return Prebuilt()
     device: Device = "cpu" if capability is None else "cuda"

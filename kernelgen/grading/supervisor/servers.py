@@ -128,7 +128,7 @@ class Zygote(Server):
 
     def __init__(self, environment: Mapping[str, str], modules: Sequence[str]) -> None:
         self._kept = contextlib.ExitStack()
-        # What its imports write goes there.
+        # Its imports write there.
         folder = self._kept.enter_context(temporary_folder())
         ours, theirs = socket.socketpair()
         with theirs:

@@ -1,6 +1,7 @@
 """Grading one candidate on one device: build, every case, then the times."""
 
 import contextlib
+from functools import partial
 from pathlib import Path
 from time import sleep
 
@@ -50,6 +51,9 @@ class Session:
         self._task, self._phase, self._evidence = task, task.phase, task.evidence
         self._solution, self._problem = task.solution, task.problem
         self._device, self._options = task.device, task.options
+        self._tell_of_waiting = partial(
+            task.phase, "waiting for the others, to have the device alone"
+        )
         # Small cases first: most mistakes show there, in milliseconds. The main case comes last and
         # stays open to be timed.
         main, *extra = enumerate(task.problem.all_cases())
@@ -114,7 +118,7 @@ class Session:
             size = known.tensor_bytes
             cheap = not self._compiled_baselines() and size is not None and size <= _CHEAP_BYTES
             waiting = self._tell_of_waiting
-            # Who has the device alone leaves it once what both workers had there is free again.
+            # Releases the exclusive lock after both workers have freed their memory.
             with (
                 contextlib.ExitStack() as held,
                 oracles.lend(setup, environment, waiting, cheap=cheap) as oracle,
@@ -194,15 +198,10 @@ class Session:
             return
         whole = int(_SHARE_OF_MAIN_CASES * memory)
         size = whole + 1 if known.tensor_bytes is None else known.tensor_bytes
-        held.enter_context(room.taken(size, whole, self._tell_of_waiting_for_room))
+        tell = partial(self._phase, "waiting for memory of the device")
+        held.enter_context(room.taken(size, whole, tell))
         if size > whole:
             held.enter_context(self._lock.alone(self._tell_of_waiting))
-
-    def _tell_of_waiting_for_room(self) -> None:
-        self._phase("waiting for memory of the device")
-
-    def _tell_of_waiting(self) -> None:
-        self._phase("waiting for the others, to have the device alone")
 
     def _compiled_baselines(self) -> tuple[str, ...]:
         """Return the baselines that take seconds to prepare."""
@@ -323,6 +322,5 @@ def require_tools(solution: SolutionFile) -> None:
         if "cuda_sources" in solution.text:
             find_toolkit()
     except ToolchainError as error:
-        raise Judged(
-            Status.GRADER_ERROR, f"{solution.path}: cannot be built here: {error}"
-        ) from error
+        reason = f"{solution.path}: cannot be built here: {error}"
+        raise Judged(Status.GRADER_ERROR, reason) from error

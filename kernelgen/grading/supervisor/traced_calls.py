@@ -1,4 +1,4 @@
-"""What traced calls show: the kernels and an objection to them, and times by the second clock."""
+"""Findings of traced calls: kernels, an objection to them, and times by the second clock."""
 
 import math
 from collections.abc import Iterable
@@ -114,14 +114,11 @@ class KernelCheck:
         """Whether `conclude` needs a trace of the reference, which takes a while on a GPU."""
         if self._device == "cpu" or self._missing:
             return True
-        if self._without_reference() is not None:
+        if objection(self._judged, self._declared, self._policy, on_gpu=True, reference=None):
             return False
         if depends_on_reference(self._judged, self._declared, self._policy):
             return True
         return any(disputed(call.trace, self._declared) for call in self._judged)
-
-    def _without_reference(self) -> str | None:
-        return objection(self._judged, self._declared, self._policy, on_gpu=True, reference=None)
 
     def conclude(
         self, evidence: Evidence, reference: Trace | None, launches: float | None = None

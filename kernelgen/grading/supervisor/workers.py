@@ -51,6 +51,7 @@ class Worker:
         log: open file that takes what it prints; its name the worker may well remove.
 
     Attributes:
+        channel: its end here; its `sender` is the process that answers, in this process's table.
         meanwhile: called at least every second while its answer is waited for; may raise.
         paused_s: how long it has been stopped by `pause`, which counts for no deadline.
     """
@@ -63,7 +64,7 @@ class Worker:
         log: BinaryIO,
         plan: Plan | None = None,
     ) -> None:
-        self._server, self.pid, self._channel, self._log = server, pid, channel, log
+        self._server, self.pid, self.channel, self._log = server, pid, channel, log
         self._kept = plan is not None and plan.level == "namespaces"
         # A GPU's driver may work on within a call for as long as it takes.
         self._call_slack_ns = float("inf") if plan is None or plan.gpu else standstill.CALL_SLACK_NS
@@ -84,7 +85,7 @@ class Worker:
             WorkerGone: it has ended.
         """
         try:
-            self._channel.send(message, fds, timeout_s=END_TIMEOUT_S)
+            self.channel.send(message, fds, timeout_s=END_TIMEOUT_S)
         except ChannelClosed:
             raise self._server.reap(self.pid) from None
 
@@ -104,7 +105,7 @@ class Worker:
             if left <= 0:
                 raise TimeoutError
             try:
-                return self._channel.receive(min(left, _POLL_S))
+                return self.channel.receive(min(left, _POLL_S))
             except TimeoutError:
                 # Its end of the channel may live on in a process that it forked: ask about itself.
                 code = self._server.look(self.pid)
@@ -112,10 +113,6 @@ class Worker:
                     raise WorkerGone(code) from None
             except ChannelClosed:
                 raise self._server.reap(self.pid) from None
-
-    def has_news(self, timeout_s: float) -> bool:
-        """Whether something came, or the channel was closed, within this time."""
-        return self._channel.has_news(timeout_s)
 
     def await_reply(self, timeout_s: float, building_s: float) -> Any:
         """Return the answer; raises what `receive` raises.
@@ -152,7 +149,8 @@ class Worker:
         """
         if self._still is None:
             # The process that has just answered is there: stop it before the rest is looked for.
-            answered = (self.sender,) if self.sender and not self._paused_at else ()
+            sender = self.channel.sender
+            answered = (sender,) if sender and not self._paused_at else ()
             self._still = standstill.freeze(self.processes, answered)
         return self._still.since_s
 
@@ -196,15 +194,6 @@ class Worker:
         now = time.monotonic() if (since := self._paused_at) is None else since
         return now - self.paused_s
 
-    @property
-    def sender(self) -> int:
-        """The process that answers, in this process's table, as the kernel tells it; 0 before."""
-        return self._channel.sender
-
-    def take_fds(self) -> list[int]:
-        """Return the descriptors that came with its records; the caller closes them."""
-        return self._channel.take_fds()
-
     def ask_where(self) -> None:
         """Have the worker write to its log where it is, and give it a moment to do so."""
         self._server.tell(self.pid, kept=self._kept)
@@ -224,7 +213,7 @@ class Worker:
         """End it and everything that it started."""
         if not self._ended:
             self._ended, self._still = True, None
-            self._channel.close()
+            self.channel.close()
             # A server that is gone has taken its workers along.
             with contextlib.suppress(KernelgenFault):
                 self._server.end(self.pid)

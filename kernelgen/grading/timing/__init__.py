@@ -1,1 +1,1 @@
-"""What was timed, what follows from it, and whether it can be true."""
+"""Times, the statistics made of them, and whether they can be true."""

@@ -32,14 +32,14 @@ _WRITES_BEFORE = 4
 # The device is kept busy for this many times what the quickest call so far took to enqueue: a call
 # of a Python function takes now longer, now shorter.
 _HEAD_START = 2.0
-# Who takes longer than this to enqueue is bound by that, and no write hides it.
+# A call that takes longer to enqueue is bound by that, and no write hides it.
 _LONGEST_WAIT_MS = 20.0
 # Of any device, in 2026: a write takes at least so long.
 _FASTEST_BYTES_PER_MS = 8e9
 
 
 class TimedCall(msgspec.Struct, frozen=True, kw_only=True):
-    """What a call returned, and how long it took.
+    """Result of a call, and how long it took.
 
     Attributes:
         finish: waits for the device and returns the call's ms.

@@ -30,14 +30,14 @@ from kernelgen.grading.wire.trace import Trace
 
 Way = Literal["behind a gate", "in place", "copied"]
 
-# What a batch may take if its calls are slower than is claimed: they are few then.
+# Limit of a batch whose calls are slower than is claimed: they are few then.
 _LONGEST_MS = 60.0
 # A GPU with more memory has a faster one too: in that time its calls move more.
 _BATCH_BYTES = 4 << 30
 _MOST_BATCH_BYTES = 12 << 30
 _SHARE_OF_MEMORY = 10
 _BATCHES = 2
-# What the first call of a batch may take beyond its work: memory is made and mapped.
+# Excess of a batch's first call beyond its work: memory is made and mapped.
 _FIRST_CALL_MS = 5.0
 # As many again where the times do not agree, before an accusation.
 _MOST_BATCHES = 15
@@ -50,7 +50,7 @@ _OF_REFERENCE_MS = 500.0
 # A batch beside which what it takes beyond its calls is nothing, where shorter ones do not bear a
 # claim out.
 _LONG_BATCH_MS = 24.0
-# So many quiet ones that all disagree are no accident.
+# Eight quiet batches that all disagree are no accident.
 _QUIET_BATCHES = 8
 # Before a time is lengthened, that many more batches may turn out shorter.
 _CLOSER_LOOKS = 6

@@ -22,7 +22,7 @@ _CONFIRMED = "the candidate takes less time than {}, and the supervisor's clock 
 
 
 class Work(msgspec.Struct, frozen=True, kw_only=True):
-    """What one call of a problem's main case has to do at least.
+    """Least work of one call of a problem's main case.
 
     Attributes:
         minimal_bytes: to be moved through the device's memory.
@@ -178,7 +178,7 @@ def _computing_ms(work: Work, calibration: Calibration | None) -> float:
 
 
 class Count(Protocol):
-    """What was counted of a reference: CaseOpened and PlanCost have it."""
+    """Counts of a reference's work: CaseOpened and PlanCost have them."""
 
     @property
     def minimal_bytes(self) -> int: ...  # noqa: D102

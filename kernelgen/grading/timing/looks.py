@@ -96,8 +96,9 @@ class Looks:
             if odds > _SURE_OF_MORE:
                 return (
                     f"at {sum(found)} of {len(found)} moments of its calls, a thread was computing "
-                    f"in torch's libraries, and the profiler has recorded {recorded:.0%} of the "
-                    "time: what it recorded is not what ran; leave torch's recording on"
+                    "in a library of torch's or of another package, and the profiler has recorded "
+                    f"{recorded:.0%} of the time: what it recorded is not what ran; compute in "
+                    "your own code, and leave torch's recording on"
                 )
         if slower <= _AS_QUICK:
             return ""

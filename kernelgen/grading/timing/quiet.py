@@ -22,7 +22,7 @@ _SHARED = 1.5
 # A write alone that comes this near to those beside the candidate has company too.
 _AS_SLOW = 1.25
 _PROBES = 3
-# What a doubt costs, with the pause between two: one second beside the candidate, ten after it.
+# With the pause between two: one second beside the candidate, ten after it.
 _PROBES_IN_DOUBT = 20
 _CALLS_IN_DOUBT = 10
 _PAUSE_S = 0.1
@@ -104,7 +104,7 @@ class Quiet:
 
     @property
     def _quickest_ms(self) -> float:
-        """What a write takes by its quickest parts, between which others may work."""
+        """Time of a write by its quickest parts, between which others may work."""
         return min(one.alone_ms for one in (*self._beside, *self._alone))
 
     @property

@@ -20,7 +20,7 @@ _TAILS = 40
 _RANGES_FROM_MEAN = {2: 6.353, 3: 1.304, 4: 0.717, 5: 0.507}
 # Events on an H200 step by 0.03 us, and two neighbouring calls differ by more.
 _LEAST_RESOLUTION_MS = 1e-4
-# What CUDA's manual promises of events.
+# Resolution of events by CUDA's manual.
 _PROMISED_RESOLUTION_MS = 5e-4
 # A little more than 1.024 us, by which the events of some GPUs step.
 _COARSEST_MS = 1.1e-3

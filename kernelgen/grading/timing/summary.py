@@ -1,4 +1,4 @@
-"""What is made of the times that were taken."""
+"""Summary of the times that were taken."""
 
 from statistics import median
 
@@ -42,12 +42,12 @@ _WIDE_INTERVAL = 0.5
 
 # Less than any kernel takes; what is left of a time when the events' own share is taken off.
 _LEAST_MS = 1e-4
-# What two good clocks may differ by, and a little more.
+# Difference of two good clocks, and a little more.
 _CLOCKS_APART, _CLOCKS_APART_MS = 1.05, 0.002
 
 
 class Observed(msgspec.Struct, frozen=True, kw_only=True):
-    """What was seen beside the times themselves; subject -> what.
+    """Observations beside the times themselves, by subject.
 
     Attributes:
         host_ms: wall times until a call returned.
@@ -65,7 +65,7 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Traffic(msgspec.Struct, frozen=True, kw_only=True):
-    """What a call has to move at least, and how it was timed.
+    """Least traffic of a call, and how it was timed.
 
     Attributes:
         work: what a call has to do.
@@ -84,7 +84,7 @@ class Traffic(msgspec.Struct, frozen=True, kw_only=True):
         return floor_of(self._moving_ms, self.work, self.calibration)
 
     def limit(self, candidate_ms: float) -> Limit | None:
-        """What the device allows, beside a time."""
+        """Limits of the device, beside a time."""
         known = self.calibration
         return None if known is None else limit_of(candidate_ms, self.work, known)
 

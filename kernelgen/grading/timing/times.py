@@ -12,7 +12,7 @@ CANDIDATE = "candidate"
 """Name of the candidate among the subjects that are timed."""
 
 Says = Literal["faster", "slower", "same"]
-"""What may be claimed: `same` unless the whole interval lies on one side of 1."""
+"""Comparison that may be claimed: `same` unless the whole interval lies on one side of 1."""
 
 
 class Speedup(msgspec.Struct, frozen=True, kw_only=True):
@@ -28,13 +28,13 @@ class Speedup(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def says(self) -> Says:
-        """What may be claimed of the candidate."""
+        """Comparison that may be claimed of the candidate."""
         low, high = self.ci95
         return "faster" if low > 1.0 else "slower" if high < 1.0 else "same"
 
 
 class Confirmation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What the supervisor's own clock says about the candidate's time; see confirm.py.
+    """Findings of the supervisor's own clock on the candidate's time; see confirm.py.
 
     Attributes:
         at_most_ms: a call took no longer: the wait for the shortest batch over its calls, the
@@ -129,7 +129,7 @@ class Limit(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Conditions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What the device was like while times were taken, read through NVML once a block.
+    """Conditions of the device while times were taken, read through NVML once a block.
 
     Attributes:
         sm_mhz, memory_mhz: lowest and highest clock.

@@ -1,4 +1,4 @@
-"""What the waits for batches of calls say of a claim.
+"""Waits for batches of calls, held against a claim.
 
 A wait is the work, the overhead of waiting, and noise: what else the machine did is in it too.
 """
@@ -46,7 +46,7 @@ _SHARE_OF_NOISE = 0.3
 
 
 class Claim(msgspec.Struct, frozen=True, kw_only=True):
-    """What the candidate's process reports.
+    """Times that the candidate's process reports.
 
     Attributes:
         device_ms: median time of a call.

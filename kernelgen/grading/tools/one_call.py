@@ -25,7 +25,7 @@ CALLED = "called"
 
 
 class CallRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What to call; it lies in the process's folder.
+    """Call to make; it lies in the process's folder.
 
     Attributes:
         candidate: name of the candidate's file in the folder.

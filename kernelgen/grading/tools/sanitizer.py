@@ -28,14 +28,14 @@ _MOST_REPORTS = 1000
 _MOST_LINES = 10
 # racecheck does not know that a bulk copy's barrier orders it, and calls its use a race.
 _BULK_COPIES = ("cp.async.bulk", "cp_async_bulk", "memcpy_async")
-# What the libraries do among their own threads is not the candidate's.
+# Races among libraries' own threads are not the candidate's.
 _LIBRARIES = ("at::", "void at::", "at_cuda_detail::", "void at_cuda_detail::", "cub::",
               "void cub::", "cublas", "void cublas", "cudnn", "void cudnn", "cutlass",
               "void cutlass", "sm80_", "sm90_", "sm100_")  # fmt: skip
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
-    """What sanitizing came to.
+    """Outcome of sanitizing.
 
     Attributes:
         record: for the verdict.

@@ -1,4 +1,4 @@
-"""What compute-sanitizer wrote, as findings by kernel.
+"""Findings of compute-sanitizer by kernel, read from its log.
 
 Every line of the tool's begins with `=========`. A report begins with one space after that, what
 belongs to it is indented further. The form of a place in the code has changed between versions:
@@ -99,7 +99,7 @@ def _access(tool: Tool, head: str, details: Sequence[str]) -> SanitizerFinding |
     address = next((line for line in details if line.startswith(("Access ", "Address "))), "")
     return SanitizerFinding(
         tool=tool,
-        # What may go wrong, as a remote access to a block that may have ended, has not yet.
+        # A potential error, such as an access to a block that may have ended, has not happened.
         severity="warning" if head.startswith("Potential ") else "error",
         what=_cut(head[:1].lower() + head[1:]),
         kernel=_cut(kernel or inner),

@@ -1,1 +1,1 @@
-"""What the three processes say to each other: bounded, typed records, and the arena for tensors."""
+"""Messages between the three processes: bounded, typed records, and the arena for tensors."""

@@ -1,4 +1,4 @@
-"""What an exception says of the device: that it is gone or broken, or that memory ran out.
+"""Device errors in exceptions: the device is gone or broken, or memory ran out.
 
 A lost GPU under the oracle is the grader's trouble, never the problem's or the candidate's. The
 oracle runs the reference, which is plain torch: what it does wrong is a failed assertion or an

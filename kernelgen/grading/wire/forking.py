@@ -1,4 +1,4 @@
-"""What the supervisor asks of the fork server, and what it answers."""
+"""Requests of the supervisor to the fork server, and its answers."""
 
 from typing import Literal
 
@@ -6,14 +6,14 @@ import msgspec
 
 from kernelgen.sandbox.record import Plan
 
-# What a fork server imports for oracles. A first call on tensors without data imports those of
-# torch, which takes as long as torch itself.
+# Modules that a fork server imports for oracles. A first call on tensors without data imports
+# those of torch, which takes as long as torch itself.
 USUAL_MODULES = (
     "torch._dynamo",
     "torch.fx.experimental.symbolic_shapes",
     "kernelgen.grading.oracle.service",
 )
-# What torch.compile imports besides.
+# Modules that torch.compile imports besides.
 COMPILER_MODULES = (*USUAL_MODULES, "torch._inductor.compile_fx")
 # For candidates: the host, before its walls hide the package, and most of what torch's builder
 # imports. Not torch.utils.cpp_extension itself: it asks CUDA for a GPU.

@@ -2,6 +2,8 @@
 
 import mmap
 import os
+import re
+from pathlib import Path
 
 import msgspec
 
@@ -15,12 +17,14 @@ def copy_outputs(ran: m.BatchRan, made: m.RunBatch, pid: int, arena_fd: int) -> 
     """Copy outputs into the arena from the addresses that the candidate names; say where they are.
 
     Those addresses and sizes are its word: what cannot be read, or is more than there is room for,
-    is not in place. This process is an ancestor of the candidate's, which Linux lets read there
+    is not in place. Nor are pages of the inputs that it has mapped again in another order: nothing
+    was written there. This process is an ancestor of the candidate's, which Linux lets read there
     unless it lets nobody (yama's `ptrace_scope` of 3).
     """
     outputs, cursor = [], made.outputs_at
     capacity_bytes = made.arena.capacity_bytes
     try:
+        _require_one_mapping(pid, arena_fd)
         with (
             open(f"/proc/{pid}/mem", "rb", buffering=0) as memory,  # noqa: PTH123
             mmap.mmap(arena_fd, capacity_bytes) as arena,
@@ -37,6 +41,13 @@ def copy_outputs(ran: m.BatchRan, made: m.RunBatch, pid: int, arena_fd: int) -> 
     except OSError as error:
         return m.BatchRan(outputs=(), why_not_in_place=f"its memory cannot be read: {error}")
     return m.BatchRan(outputs=tuple(outputs))
+
+
+def _require_one_mapping(pid: int, arena_fd: int) -> None:
+    """Raise OSError if a process has mapped pages of the arena more than once."""
+    mapped = rb" %d +/memfd:kernelgen-arena" % os.fstat(arena_fd).st_ino
+    if len(re.findall(mapped, Path(f"/proc/{pid}/maps").read_bytes())) > 1:
+        raise OSError("it has mapped the arena more than once")
 
 
 def _read(memory: int, spec: TensorSpec, room_bytes: int) -> bytes:

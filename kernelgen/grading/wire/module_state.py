@@ -33,7 +33,7 @@ _TORCHS_OWN = frozenset(vars(torch.nn.Module()))
 
 
 class Definitions:
-    """What was registered while constructors ran, and when: see `recorded_definitions`."""
+    """Definitions while constructors ran, in order: see `recorded_definitions`."""
 
     def __init__(self) -> None:
         self._count = 0

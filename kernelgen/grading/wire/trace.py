@@ -1,4 +1,4 @@
-"""What ran during one traced call: the record that a candidate host or the oracle sends.
+"""Trace of one call: the record that a candidate host or the oracle sends.
 
 The host's process is the candidate's, so every number here is a claim: bounded when it is read, and
 judged in kernels/own.py beside what the supervisor knows by itself.

@@ -110,7 +110,7 @@ def describe(value: Any, put: Callable[[torch.Tensor], int]) -> Node:
 
 
 class _Room:
-    """What a tree may still take."""
+    """Room that a tree may still take."""
 
     def __init__(self) -> None:
         self._nodes, self._bytes = MAX_NODES, _MAX_TREE_BYTES

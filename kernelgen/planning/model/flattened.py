@@ -1,5 +1,6 @@
 """A Model's forward as a trace calls it: on tensors in a row, for tensors in a row."""
 
+import dataclasses
 import inspect
 from collections import OrderedDict
 from itertools import chain
@@ -13,6 +14,7 @@ from kernelgen.planning.exported import number_of
 from kernelgen.planning.graph import NotPlannedError, written
 from kernelgen.planning.model.made import Made, attributes_of, held_by, without_memory_if_it_can
 from kernelgen.planning.model.structures import Flat, Rebuilt, holds
+from kernelgen.planning.model.watched import Size
 from kernelgen.planning.sizes import Resize
 
 _BY_ORDER = inspect.Parameter.POSITIONAL_OR_KEYWORD
@@ -107,9 +109,9 @@ class Flattened(Flat):
                 kept = self.add(value, text, "attribute")
                 self._held[text] = vars(module), name, value, kept
             elif drawn:
-                raise NotPlannedError(f"{text} follows from what the constructor draws")
+                raise NotPlannedError(f"{text} follows from what the constructor draws or reads")
         if outside := sorted(text for text in made.drawn if not text.startswith("self.")):
-            raise NotPlannedError(f"{outside[0]} at module level is drawn anew in each process")
+            raise NotPlannedError(f"{outside[0]} at module level differs in each process")
 
     def resized(self, resize: Resize | None) -> tuple[torch.Tensor, ...]:
         """Return the tensors, inputs of another size."""
@@ -119,6 +121,22 @@ class Flattened(Flat):
             else x
             for x, place in zip(self.tensors, self.places, strict=True)
         )
+
+    def layouts_as_read(self, read: frozenset[str]) -> dict[str, str]:
+        """Return what has to be so, as of `fixed`, where forward reads how tensors lie in memory.
+
+        Raises:
+            NotPlannedError: a trace does not know it.
+        """
+        if "storage_offset" in read:
+            raise NotPlannedError("forward reads where in memory a tensor begins (storage_offset)")
+        fixed = {}
+        for place, tensor in zip(self.places, self.tensors, strict=True):
+            if read and place.kind == "input":
+                method = "is_contiguous" if tensor.is_contiguous() else "stride"
+                text = f"{place.text or place.name}.{method}()"
+                fixed[text] = repr(getattr(tensor, method)())
+        return fixed
 
     def __enter__(self) -> None:
         """Have the Model's forward take these tensors, under the names of their places."""
@@ -133,7 +151,8 @@ class Flattened(Flat):
             after = self._state()
             changed = {name for name in {*before, *after} if before.get(name) != after.get(name)}
             if changed:
-                raise NotPlannedError(f"forward keeps state in {min(changed)}; let it be a buffer")
+                words = f"forward keeps state in {min(changed)}; let it be a buffer"
+                raise NotPlannedError(f"{words} that __init__ registers")
             return result
 
         parameters = [inspect.Parameter(place.name, _BY_ORDER) for place in self.places]
@@ -152,7 +171,11 @@ class Flattened(Flat):
             text: [*map(id, tree_leaves(space[name]))]
             for text, (space, name, *_) in self._held.items()
         }
-        return {text: (value, same.get(text)) for text, value in held_by(self._made).items()}
+        state: dict[str, object] = {
+            text: (value, same.get(text)) for text, value in held_by(self._made).items()
+        }
+        registered = chain(self._model.named_parameters(), self._model.named_buffers())
+        return state | {f"self.{name}": "registered" for name, _ in registered}
 
     def _noted(self, result: Any) -> tuple[torch.Tensor, ...]:
         outputs: list[torch.Tensor] = []
@@ -161,9 +184,15 @@ class Flattened(Flat):
             if isinstance(value, torch.Tensor):
                 outputs.append(value)
                 return "\0"
-            if not isinstance(value, tuple | OrderedDict) or type(value) in {tuple, torch.Size}:
+            if isinstance(value, Size):
+                return str(int(value))
+            record = _as_called(value)
+            structure = isinstance(value, tuple | OrderedDict) or record is not None
+            if not structure or type(value) in {tuple, torch.Size}:
                 return None
             name = self._name_of(type(value))
+            if record is not None:
+                return f"{name}({', '.join(written(part, mark) for part in record)})"
             if isinstance(value, dict):
                 return f"{name}({written(dict(value), mark)})"
             parts = ", ".join(written(part, mark) for part in value)
@@ -187,6 +216,17 @@ class Flattened(Flat):
         if kind.__module__.startswith("torch."):
             return whole
         raise NotPlannedError(f"forward returns a {whole}, which its module has no name for")
+
+
+def _as_called(value: Any) -> list[Any] | None:
+    """Return the arguments that make such an object again; None where it is no plain dataclass."""
+    if not dataclasses.is_dataclass(value) or isinstance(value, type | dict):
+        return None
+    names = [field.name for field in dataclasses.fields(value) if field.init and not field.kw_only]
+    others = getattr(value, "__dict__", {}).keys() - {*names}
+    if others or names != [*inspect.signature(type(value)).parameters]:
+        return None
+    return [getattr(value, name) for name in names]
 
 
 def _is_unknown(value: torch.Tensor, own: set[int]) -> bool:

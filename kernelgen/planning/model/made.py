@@ -16,19 +16,17 @@ import torch
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 from torch.fx.experimental.proxy_tensor import disable_proxy_modes_tracing
 from torch.nn.parameter import is_lazy
-from torch.overrides import TorchFunctionMode
 
 from kernelgen.planning.exported import number_of
 from kernelgen.planning.graph import NotPlannedError
+from kernelgen.planning.model.watched import SOURCE_NAME, may_differ
 from kernelgen.solution.importing import run_text
 
-SOURCE_NAME = "<problem>"
 _OF_MODULES = frozenset(vars(torch.nn.Module())) - {"training"}
 _OPAQUE = (
     *(torch.nn.Module, torch.Generator, type, types.ModuleType),
     *(types.FunctionType, types.BuiltinFunctionType, types.MethodType),
 )
-_DRAWN_ANEW = {torch.rand, torch.randint, torch.randn, torch.randperm}
 T = TypeVar("T")
 
 
@@ -38,7 +36,8 @@ class Made(NamedTuple):
     Attributes:
         space: names of the problem's module.
         given: what get_init_inputs returns.
-        drawn: Python for what is held, such as `self.scale`, that follows from random numbers.
+        drawn: Python for what is held, such as `self.scale`, that follows from random numbers, or
+            from others that differ in each process.
     """
 
     space: dict[str, Any]
@@ -60,8 +59,8 @@ def made_of(source: str) -> Made:
     except Exception:  # noqa: BLE001 - it may be one of tensors without values
         values = True
         made = with_values(lambda: _run(source))
-    if values or generators() != before:
-        # A value that another Model holds otherwise follows from random numbers.
+    if values or generators() != before or may_differ(source):
+        # A value that another Model holds otherwise follows from random numbers, or from time.
         held = held_by(made)
         del made  # it may be large
         made = with_values(lambda: _run(source, seed=1)) if values else _run(source, seed=1)
@@ -158,34 +157,3 @@ def _pickled(value: Any) -> bytes:
     except Exception:  # noqa: BLE001 - a stranger's class may raise anything
         return b""
     return stream.getvalue()
-
-
-class OnCpu(TorchFunctionMode):
-    """Has torch take the CPU where it is asked for a GPU, and `x.data` be `x.detach()`.
-
-    Random tensors of no given device are made with a layout.
-    """
-
-    def __torch_function__(
-        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
-        """Call a function, with the CPU in place of any GPU."""
-        name = getattr(function, "__name__", "")
-        if name == "cuda":
-            return args[0]
-        if name == "__get__" and function.__self__ is torch.Tensor.data:
-            return args[0].detach()  # a trace does not see what the other leads to
-        named = {name: _on_cpu(value) for name, value in (kwargs or {}).items()}
-        if function in _DRAWN_ANEW:
-            # A layout that is given tells of the default device, which may not be the inputs'.
-            named["layout"] = torch.strided if named.get("device") is None else None
-        return function(*map(_on_cpu, args), **named)
-
-
-def _on_cpu(value: Any) -> Any:
-    return "cpu" if is_device(value, "cuda") else value
-
-
-def is_device(value: Any, *kinds: str) -> bool:
-    """Return whether a value is a device of one of some kinds, or its name."""
-    return isinstance(value, str | torch.device) and str(value).split(":")[0] in kinds

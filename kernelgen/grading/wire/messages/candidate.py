@@ -1,4 +1,4 @@
-"""What the supervisor asks the candidate's host, and what it answers.
+"""Requests to the candidate's host, and its answers.
 
 Nothing that comes from there is to be believed before it is verified.
 """
@@ -27,11 +27,11 @@ from kernelgen.sandbox.record import Containment
 
 
 class ToHost(Message, frozen=True, kw_only=True):
-    """What a candidate's host may be asked; it answers with a FromHost."""
+    """Request to a candidate's host; it answers with a FromHost."""
 
 
 class FromHost(Message, frozen=True, kw_only=True):
-    """What may come from a candidate's process."""
+    """Answer from a candidate's process."""
 
 
 class TellRecipes(ToHost, frozen=True, kw_only=True):
@@ -41,7 +41,7 @@ class TellRecipes(ToHost, frozen=True, kw_only=True):
 
 
 class RecipesTold(FromHost, frozen=True, kw_only=True):
-    """What it would build, in the words of its own process."""
+    """Recipes of its builds, in the words of its own process."""
 
     reply: CaptureReply
 
@@ -188,7 +188,7 @@ class CandidateBuilt(FromHost, frozen=True, kw_only=True):
 
 
 class ParametersGiven(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What became of the reference's parameters and buffers.
+    """Places of the reference's parameters and buffers in the candidate.
 
     Attributes:
         mapping: candidate's -> the reference's that was copied into it, with `, transposed` after

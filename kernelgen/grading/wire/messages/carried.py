@@ -1,4 +1,4 @@
-"""What more than one kind of record carries."""
+"""Parts that more than one kind of record carries."""
 
 from typing import Annotated
 
@@ -11,7 +11,7 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, tag=True, forbid_unknow
     """One record; its class name travels with it."""
 
 
-# What a candidate's process says of time and of settings, within what an honest one can say.
+# Times and settings by a candidate's process, within what an honest one can say.
 # Anything else is no record: sums stay finite, and what is shown to a person stays short.
 Seconds = Annotated[float, msgspec.Meta(ge=0.0, le=1e7)]
 Milliseconds = Annotated[float, msgspec.Meta(ge=0.0, le=1e10)]
@@ -50,7 +50,7 @@ class Tensors(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReferenceState(msgspec.Struct, frozen=True, kw_only=True):
-    """What is told of the reference's parameters, buffers and tensors that are attributes.
+    """Names and order of the reference's parameters, buffers and tensors that are attributes.
 
     Attributes:
         names: one a tensor, in the order in which torch lists them.

@@ -1,4 +1,4 @@
-"""What the supervisor asks the oracle, each request after its answer where that is a record."""
+"""Requests to the oracle, each after its answer where that is a record."""
 
 from functools import reduce
 from operator import or_
@@ -35,7 +35,7 @@ class Request(Message, Generic[AnswerT], frozen=True, kw_only=True):
 
 
 class Answer(Message, frozen=True, kw_only=True):
-    """What was asked for, as JSON of the type that the request names."""
+    """Answer to a request, as JSON of the type that the request names."""
 
     value: msgspec.Raw
 
@@ -219,7 +219,7 @@ class DrawInitialValues(Request[tuple[str, ...]], frozen=True, kw_only=True):
 
 
 class Linted(Message, frozen=True, kw_only=True):
-    """What a case lets pass.
+    """Wrong answers that a case lets pass.
 
     Attributes:
         trivial: answers without any work that pass, such as `all zeros`.
@@ -274,7 +274,7 @@ class RepeatInputs(Request[Deposited], frozen=True, kw_only=True):
 
 
 class Verified(Message, frozen=True, kw_only=True):
-    """What comparing one call's outputs found.
+    """Findings on one call's outputs.
 
     Attributes:
         status: PASSED if all agree, else what is wrong.
@@ -409,7 +409,7 @@ class MeasureEvents(Request[float | None], frozen=True, kw_only=True):
 
 
 class Spans(Message, frozen=True, kw_only=True):
-    """What calls took by the second clock; nothing where the profiler cannot tell.
+    """Times of calls by the second clock; nothing where the profiler cannot tell.
 
     Attributes:
         spans_us: by CUPTI's time stamps, one a call.
@@ -462,7 +462,7 @@ class OpenGate(Request[float], frozen=True, kw_only=True):
 
 
 class ControlRan(Message, frozen=True, kw_only=True):
-    """What the reference took for the batch, in ms on the oracle's own wall clock.
+    """Time of the reference for the batch, in ms on the oracle's own wall clock.
 
     Attributes:
         elapsed_ms: of the calls alone, without the copying of outputs.
