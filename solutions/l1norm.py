@@ -2,7 +2,7 @@
 # problem: l1norm
 # source: l1norm.yaml (sha256 6a92a3b321762e46)
 # backend: cuda, sm_90a
-# templates: plan/head.py.jinja (sha256 dd1bb3c0172d950f)
+# templates: plan/head.py.jinja (sha256 a66815f77a36d405)
 # schedule: sets=2 workers=256 vectors=5 slots=11 ahead=4 listeners=1
 # render again: kernelgen render l1norm
 """x divided by the mean of |x| along dimension 1.
@@ -61,8 +61,8 @@ __device__ double warp_sum(double value) {
 // A power of two whose product with a divisor has an inverse among the floats.
 __device__ float scale_of(double divisor) { return fabs(divisor) < 0x1p-100 ? 0x1p64f : 1.0f; }
 
-__device__ float gathered(float x) {
-  return fabsf(x);
+__device__ double gathered(double x) {
+  return fabs(x);
 }
 
 // The sum of a segment's values. In double: what rounding it lost would be seen in all of the

@@ -2,7 +2,7 @@
 # problem: l2norm
 # source: l2norm.yaml (sha256 e76cc56ae7bc3a30)
 # backend: cuda, sm_90a
-# templates: plan/head.py.jinja (sha256 dd1bb3c0172d950f)
+# templates: plan/head.py.jinja (sha256 a66815f77a36d405)
 # schedule: sets=2 workers=256 vectors=5 slots=11 ahead=4 listeners=1
 # render again: kernelgen render l2norm
 """x divided by its Euclidean norm along dimension 1.
@@ -63,7 +63,9 @@ __device__ double warp_sum(double value) {
 // A power of two whose product with a divisor has an inverse among the floats.
 __device__ float scale_of(double divisor) { return fabs(divisor) < 0x1p-100 ? 0x1p64f : 1.0f; }
 
-__device__ float gathered(float x) {
+__device__ double square(double x) { return x * x; }
+
+__device__ double gathered(double x) {
   return square(x);
 }
 

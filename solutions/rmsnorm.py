@@ -2,7 +2,7 @@
 # problem: rmsnorm
 # source: rmsnorm.yaml (sha256 f46cc0049780c4dd)
 # backend: cuda, sm_90a
-# templates: plan/head.py.jinja (sha256 62695cc6af6c051f)
+# templates: plan/head.py.jinja (sha256 385df6eebe031429)
 # schedule: items=16
 # render again: kernelgen render rmsnorm
 """RMSNorm over the last dimension with a weight for each element.
@@ -63,7 +63,9 @@ __device__ double warp_sum(double value) {
   return value;
 }
 
-__device__ float gathered(float x) {
+__device__ double square(double x) { return x * x; }
+
+__device__ double gathered(double x) {
   return square(x);
 }
 

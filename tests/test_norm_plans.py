@@ -7,8 +7,8 @@ import pytest
 from planned_models import plan_in, problem_of
 from run_plan import run_plan
 
-from kernelgen.planning.plan import Library, Map, Plan, Reduce
-from kernelgen.planning.planner import plan_of
+from kernelgen.planning.plan import Library, Map, Plan, Reduce, Segment
+from kernelgen.planning.planner import plan_of, plan_of_simple, simplified
 from kernelgen.planning.tracing import trace
 
 GN = "self.n = nn.GroupNorm(2, 8)"
@@ -24,7 +24,8 @@ def planned(
     problem = problem_of(folder, forward, layers=layers, **inputs)
     source = problem.module_source
     assert source is not None
-    plan = plan_of(trace(source, eval_mode=eval_mode))
+    # Taken apart, as those are that a kernel's values lead to.
+    plan = plan_of_simple(simplified(trace(source, eval_mode=eval_mode), ()))
     space: dict[str, Any] = {"__name__": "reference"}
     exec(compile(source, "<reference>", "exec"), space)
     models = [space["Model"]().double().train(not eval_mode) for _ in range(2)]
@@ -81,6 +82,39 @@ def test_a_reduction_and_a_map(forward: str, layers: str, x: str, tmp_path: Path
     first, second = kernels(plan)
     assert isinstance(first, Reduce)
     assert isinstance(second, Map)
+
+
+@pytest.mark.parametrize(
+    ("forward", "layers", "kind", "by"),
+    [
+        ("self.n(x)", GN, "groups", "n.num_groups"),
+        ("F.group_norm(x, 4)", "pass", "groups", 4),
+        ("F.silu(self.n(x)) + x", GN, "groups", "n.num_groups"),
+        ("self.n(F.conv2d(x, self.w))", f"{GN}\nself.w = nn.Parameter(torch.ones(8, 8, 1, 1))",
+         "groups", "n.num_groups"),
+        ("self.n(x)", "self.n = nn.InstanceNorm2d(8, affine=True)", "channels", 2),
+        ("self.n(x[0])", "self.n = nn.InstanceNorm2d(8)", "channels", 2),
+        ("self.n(x)", "self.n = nn.LayerNorm((5, 4))", "rows", "n.normalized_shape"),
+        ("F.rms_norm(x, (4,))", "pass", "rows", (4,)),
+        ("torch.log_softmax(x, -1)", "pass", "dim", -1),
+        ("x / x.norm(dim=3, keepdim=True)", "pass", "dim", 3),
+        ("x / x.abs().mean(3, keepdim=True)", "pass", "dim", 3),
+        # What a kernel computes is gathered with it, and a reduction reads no stored softmax.
+        ("self.n(x * 2)", GN, "", ""),
+        ("torch.softmax(x, 1)", "pass", "", ""),
+        ("torch.softmax(x, -1).mean(1)", "pass", "", ""),
+        ("F.nll_loss(torch.log_softmax(x.flatten(1), -1), x[:, 0, 0, 0].long())", "pass", "", ""),
+        ("F.batch_norm(x, None, None, training=True)", "pass", "", ""),
+    ],
+)  # fmt: skip
+def test_which_norms_stay_whole(
+    forward: str, layers: str, kind: str, by: object, tmp_path: Path
+) -> None:
+    source = problem_of(tmp_path, forward, layers=layers, x=IMAGE).module_source
+    assert source is not None
+    stages = plan_of(trace(source)).stages
+    found = [s.extent for s in stages if isinstance(s, Segment) and s.extent is not None]
+    assert [(one.kind, one.by) for one in found] == ([(kind, by)] if kind else [])
 
 
 def test_softmax_takes_one_reduction(tmp_path: Path) -> None:
@@ -167,8 +201,8 @@ def test_groups_of_two_kinds(tmp_path: Path) -> None:
 
 
 def test_an_rms_norm_without_an_eps_takes_that_of_float32(tmp_path: Path) -> None:
-    first, _ = kernels(plan_in(tmp_path, "self.n(x)", layers="self.n = nn.RMSNorm(4)", x=IMAGE))
-    assert isinstance(first, Reduce)
+    (first,) = plan_in(tmp_path, "self.n(x)", layers="self.n = nn.RMSNorm(4)", x=IMAGE).stages
+    assert isinstance(first, Segment)
     assert 2.0**-23 in first.epilogue[0].arguments.values()
 
 

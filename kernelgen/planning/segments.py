@@ -94,7 +94,7 @@ def _with_epilogue(first: Segment | Pool | Product, second: Map, others: Names) 
     if isinstance(first, Segment):
         steps += first.after
         known |= {o.value: o.name for o in first.operands if o.name in first.kept}
-    taken = [one.name for one in (*first.operands, *steps)]
+    taken = [*(o.name for o in first.operands), *(step.name for step in steps)]
     taken += [a.name for a in getattr(first, "accumulators", ())]
     names = _Renaming(second, known, taken=(made, SUMS, *taken))
     changed = {

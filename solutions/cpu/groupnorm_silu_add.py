@@ -2,14 +2,16 @@
 # problem: groupnorm_silu_add
 # source: groupnorm_silu_add.yaml (sha256 fc6100befea13341)
 # backend: cpp
-# templates: segment_norm.py.jinja (sha256 6ea032bcd170781c)
+# templates: plan/head.py.jinja (sha256 6a5182b0f1373e1f)
 # schedule: batch=512 slice=16384
 # render again: kernelgen render groupnorm_silu_add --backend cpp
 """GroupNorm with a per-channel affine map, SiLU, then a residual is added.
 
-The groups of channels of all samples are segments of contiguous memory. Each segment is normalised
-by its own mean and variance; then channel c is scaled by weight[c] and shifted by bias[c]. In the
-same pass follows, element by element: silu, add residual.
+add(silu(add(mul(mul(sub(x, mean(x)), rsqrt(add(variance(x), 1e-05))), weight), bias)), residual); a
+processor's caches hold a segment, which is read once where it fits them.
+
+Written for x of shape (2, 128, 96, 96) and residual of shape (2, 128, 96, 96); other shapes are
+taken as well.
 
 Forward only: no gradient is recorded.
 """
@@ -28,14 +30,6 @@ num_groups = 32
 spatial = (96, 96)
 
 CPP_SOURCE = r"""
-// The groups of channels of all samples are segments of contiguous memory. Each segment is
-// normalised by its own mean and variance; then channel c is scaled by weight[c] and shifted by
-// bias[c]. In the same pass follows, element by element: silu, add residual.
-//
-// A segment is summed in pieces that stay in the L1 cache, then mapped. Each thread takes whole
-// segments, which it finds in its caches again; where they are few, the threads share the pieces of
-// one segment after the other.
-
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -43,27 +37,6 @@ CPP_SOURCE = r"""
 #include <vector>
 
 #include <omp.h>
-
-namespace {  // what others could replace when it is loaded would not be inlined
-
-constexpr int64_t kPiece = 512;  // values that are summed in float
-constexpr int64_t kShort = 16384;  // up to this length, a segment is not worth sharing
-constexpr int64_t kManySegments = 4;  // a thread: whole segments balance well enough
-
-constexpr int64_t pieces_of(int64_t length) { return (length + kPiece - 1) / kPiece; }
-
-struct Arguments {
-  const float* x;  // (segments, length)
-  const float* weight;  // (groups * length / inner)
-  const float* bias;    // (groups * length / inner)
-  const float* residual;  // (segments, length)
-  float* out;  // (segments, length), may be x itself
-  int64_t segments;
-  int64_t length;
-  int64_t inner;   // neighbours in memory that belong to one channel
-  int64_t groups;  // segments of one sample
-  float eps;
-};
 
 // e^x to within two units in the last place, in operations that become vector instructions: 2^n e^r
 // with |r| <= ln(2) / 2, and e^r = 1 + r + r^2 p(r). Beyond the range of normal numbers are 0 and
@@ -88,6 +61,33 @@ inline float fast_exp(float x) {
   return p * power;
 }
 
+inline float silu(float x) { return x / (1.0f + fast_exp(-x)); }
+
+// add(silu(add(mul(mul(sub(x, mean(x)), rsqrt(add(variance(x), 1e-05))), weight), bias)),
+// residual).
+//
+// A segment is gathered in pieces that stay in the L1 cache, then mapped. Each thread takes whole
+// segments, which it finds in its caches again; where they are few, the threads share the pieces of
+// one segment after the other.
+namespace group_norm_silu_add_segment {
+
+constexpr int64_t kPiece = 512;  // values that are summed in float
+constexpr int64_t kShort = 16384;  // up to this length, a segment is not worth sharing
+constexpr int64_t kManySegments = 4;  // a thread: whole segments balance well enough
+
+inline int64_t pieces_of(int64_t length) { return (length + kPiece - 1) / kPiece; }
+
+struct Arguments {
+  const float* x;  // (segments, length)
+  const float* weight;  // element i goes with i / inner % size
+  const float* bias;  // element i goes with i / inner % size
+  const float* residual;
+  float* out;  // (segments, length), may be x itself
+  int64_t segments, length;
+  int64_t weight_inner, weight_size;
+  int64_t bias_inner, bias_size;
+};
+
 struct Partial {
   double count = 0.0;
   double mean = 0.0;
@@ -104,7 +104,7 @@ struct Partial {
 
 // Sums deviations from the mean of the first few values, and corrects for what that is off, by at
 // most sqrt(kPiece / kFew) standard deviations: nothing cancels, however large the mean is.
-Partial partial_of(const float* x, int64_t count) {
+inline Partial partial_of(const float* x, int64_t count) {
   constexpr int64_t kFew = kPiece / 8;
   const int64_t few = std::min(count, kFew);
   const float origin = x[0];
@@ -124,80 +124,78 @@ Partial partial_of(const float* x, int64_t count) {
   return {n, near + off, std::max(squares - rest * off, 0.0)};
 }
 
-// The mean is mean_hi + mean_lo, so that x - mean is accurate however large it is.
-struct Statistics {
-  float mean_hi;
-  float mean_lo;
-  float rstd;
-};
-
-Statistics statistics_of(const Partial& whole, int64_t length, float eps) {
-  const float mean_hi = static_cast<float>(whole.mean);
-  const float mean_lo = static_cast<float>(whole.mean - mean_hi);
-  const double rstd = 1.0 / std::sqrt(whole.m2 / static_cast<double>(length) + eps);
-  return {mean_hi, mean_lo, static_cast<float>(rstd)};
+// What is lost of a number when it is rounded to a float.
+inline float rest_of(double exact) {
+  const double rest = exact - static_cast<float>(exact);
+  return std::isfinite(rest) ? static_cast<float>(rest) : 0.0f;
 }
 
-inline float centred(const Statistics& s, float x) { return (x - s.mean_hi) - s.mean_lo; }
+struct Outcome {
+  float mean, rsqrt_, mean_rest;
+};
 
-inline float silu(float x) { return x / (1.0f + fast_exp(-x)); }
+inline Outcome outcome_of(const Partial& s, double length) {
+  const double mean = s.mean;
+  const double variance = s.m2 / length;
+  return {float(mean), float(1.0f / std::sqrt(variance + 1e-05f)), rest_of(mean)};
+}
 
-// Maps elements [begin, end) of a segment, channel by channel.
-void map(const Arguments& a, const Statistics& s, int64_t segment, int64_t begin, int64_t end) {
-  const float* x = a.x + segment * a.length;
-  const float* residual = a.residual + segment * a.length;
-  float* out = a.out + segment * a.length;
-  const int64_t first_channel = segment % a.groups * (a.length / a.inner);
-  for (int64_t channel = begin / a.inner; begin < end; ++channel) {
-    const float scale = a.weight[first_channel + channel] * s.rstd;
-    const float shift = a.bias[first_channel + channel];
-    const int64_t stop = std::min(end, (channel + 1) * a.inner);
+// Where the run after that of a position begins.
+inline int64_t next_run(int64_t at, int64_t run) { return at - at % run + run; }
+
+// Maps elements [begin, end) of all segments, which are of one.
+inline void map(const Arguments& a, const Outcome& o, int64_t begin, int64_t end) {
+  const auto [mean, rsqrt_, mean_rest] = o;
+  while (begin < end) {
+    int64_t stop = end;  // of neighbours that share an element of what repeats, or go with its own
+    stop = std::min(stop, next_run(begin, a.weight_size == 1 ? INT64_MAX : a.weight_inner));
+    const float weight_i = a.weight[begin / a.weight_inner % a.weight_size];
+    stop = std::min(stop, next_run(begin, a.bias_size == 1 ? INT64_MAX : a.bias_inner));
+    const float bias_i = a.bias[begin / a.bias_inner % a.bias_size];
 #pragma omp simd
     for (int64_t i = begin; i < stop; ++i) {
-      float value = centred(s, x[i]) * scale + shift;
-      value = silu(value);
-      value += residual[i];
-      out[i] = value;
+      const float x_i = a.x[i];
+      const float residual_i = a.residual[i];
+      a.out[i] = silu((x_i - mean - mean_rest) * rsqrt_ * weight_i + bias_i) + residual_i;
     }
     begin = stop;
   }
 }
 
 // A thread takes pieces [first, last) of a segment: all of them, or the whole team shares them.
-void normalise(
+inline void normalise(
     const Arguments& a, Partial* partials, int64_t segment, int64_t first, int64_t last) {
-  const int64_t pieces = pieces_of(a.length);
+  const int64_t pieces = pieces_of(a.length), start = segment * a.length;
   const bool shared = last - first < pieces;
   for (int64_t piece = first; piece < last; ++piece) {
     const int64_t begin = piece * kPiece;
-    const int64_t at = segment * a.length + begin;
-    partials[piece] = partial_of(a.x + at, std::min(kPiece, a.length - begin));
+    partials[piece] = partial_of(a.x + start + begin, std::min(kPiece, a.length - begin));
   }
   if (shared) {
 #pragma omp barrier
   }
   Partial whole;
   for (int64_t piece = 0; piece < pieces; ++piece) whole.add(partials[piece]);
-  const Statistics statistics = statistics_of(whole, a.length, a.eps);
-  for (int64_t piece = first; piece < last; ++piece) {
-    map(a, statistics, segment, piece * kPiece, std::min((piece + 1) * kPiece, a.length));
-  }
+  const Outcome o = outcome_of(whole, static_cast<double>(a.length));
+  const int64_t end = std::min(last * kPiece, a.length);
+  map(a, o, start + std::min(first * kPiece, end), start + end);
   if (shared) {
 #pragma omp barrier
   }
 }
 
-}  // namespace
+}  // namespace group_norm_silu_add_segment
 
 // No tensor may be empty.
-extern "C" void segment_norm_run(
-    const float* x,
-    const float* weight,
-    const float* bias,
-    const float* residual,
-    float* out,
-    int64_t segments, int64_t length, int64_t inner, int64_t groups, float eps, int threads) {
-  const Arguments a = {x, weight, bias, residual, out, segments, length, inner, groups, eps};
+extern "C" void group_norm_silu_add_run(
+    const float* x, const float* weight, const float* bias, const float* residual, float* out,
+        int64_t segments, int64_t length, int64_t /* inner: 1 */,
+    int64_t weight_inner, int64_t weight_size,
+    int64_t bias_inner, int64_t bias_size,
+    int threads) {
+  using namespace group_norm_silu_add_segment;
+  const Arguments a = {x, weight, bias, residual, out, segments, length, weight_inner, weight_size,
+      bias_inner, bias_size};
   const int64_t pieces = pieces_of(length);
   const bool alone = segments >= kManySegments * threads || length <= kShort;
   std::vector<Partial> partials(alone ? threads * pieces : pieces);
@@ -218,12 +216,12 @@ extern "C" void segment_norm_run(
   }
 }
 """
-CPP_FLAGS = ["-O3", "-march=native", "-fopenmp"]
+CPP_FLAGS = ["-O3", "-march=native", "-fno-math-errno", "-fno-trapping-math", "-fopenmp"]
 
 
 @functools.cache
 def _library() -> ctypes.CDLL:
-    """Compile the function, once a process and machine, and declare its C interface."""
+    """Compile the kernels, once a process and machine."""
     text = "\n".join([CPP_SOURCE, *CPP_FLAGS])
     path = load_inline(
         name="groupnorm_silu_add_" + hashlib.sha256(text.encode()).hexdigest()[:12],
@@ -233,29 +231,55 @@ def _library() -> ctypes.CDLL:
         is_python_module=False,  # a plain shared library: no torch header, no binding to compile
         no_implicit_headers=True,
     )
-    library = ctypes.CDLL(path)
-    threads = ctypes.c_int
-    tensors = [ctypes.c_void_p] * 5
-    sizes = [ctypes.c_int64] * 4
-    library.segment_norm_run.argtypes = [*tensors, *sizes, ctypes.c_float, threads]
-    library.segment_norm_run.restype = None
-    return library
+    return ctypes.CDLL(path)
 
 
-def _run(tensors: tuple[torch.Tensor, ...], sizes: tuple[int, ...], eps: float) -> None:
-    """Run the function on torch's number of threads."""
-    pointers = [tensor.data_ptr() for tensor in tensors]
-    _library().segment_norm_run(*pointers, *sizes, eps, torch.get_num_threads())
+def _launch(
+    name: str,
+    tensors: tuple[torch.Tensor, ...],
+    sizes: tuple[int, ...],
+    numbers: tuple[float, ...] = (),
+) -> None:
+    """Run a function on torch's number of threads."""
+    arguments = [ctypes.c_void_p(tensor.data_ptr()) for tensor in tensors]
+    arguments += [ctypes.c_float(number) for number in numbers]
+    arguments += [ctypes.c_int64(size) for size in sizes]
+    getattr(_library(), name + "_run")(*arguments, torch.get_num_threads())
 
 
-def _readable(name: str, tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
+def _readable(name: str, tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     """Return a tensor as contiguous memory, or say why the kernels cannot read it."""
-    if device.type != "cpu":
-        raise ValueError(f"{name}: expected a tensor on the CPU, got one on {device}")
-    if tensor.dtype != torch.float32 or tensor.device != device:
+    if tensor.device.type != "cpu" or tensor.dtype != dtype:
         found = f"{tensor.dtype} on {tensor.device}"
-        raise ValueError(f"{name}: expected torch.float32 on {device}, got {found}")
+        raise ValueError(f"{name}: expected {dtype} on the CPU, got {found}")
     return tensor.contiguous()
+
+
+def _expect(name: str, found: object, expected: object) -> None:
+    """Refuse what the file is not written for."""
+    if found != expected:
+        raise ValueError(f"{name}: the file is for {expected}, got {found}; render it again")
+
+
+def _group_norm_silu_add(
+    x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, residual: torch.Tensor, groups: int,
+) -> torch.Tensor:
+    """Return add(silu(add(mul(mul(sub(x, mean(x)), rsqrt(add(variance(x), 1e-05))), weight),
+        bias)), residual)."""
+    shape = x.shape
+    length = shape[1:].numel() // groups
+    repeats = (shape[2:].numel(), shape[1])
+    _expect("channels of x", shape[1], weight.numel())
+    x = _readable("x", x, torch.float32)
+    weight = _readable("weight", weight, torch.float32)
+    bias = _readable("bias", bias, torch.float32)
+    residual = _readable("residual", residual.expand(shape), torch.float32)
+    out = torch.empty(shape, dtype=torch.float32, device=x.device)
+    if shape.numel() > 0:
+        sizes = (shape.numel() // length, length, 1, *repeats, *repeats)
+        tensors = (x, weight, bias, residual, out)
+        _launch("group_norm_silu_add", tensors, sizes)
+    return out
 
 
 class ModelNew(nn.Module):
@@ -267,23 +291,7 @@ class ModelNew(nn.Module):
         _library()  # compiled here rather than in the first call
 
     def forward(self, x: torch.Tensor, residual: torch.Tensor) -> torch.Tensor:
-        """Return the norm of x in new, contiguous memory."""
-        channels, groups = self.gn.num_channels, self.gn.num_groups
-        if x.dim() < 2 or x.shape[1] != channels:
-            raise ValueError(f"x: expected (N, {channels}, ...), got {tuple(x.shape)}")
-        if residual.shape != x.shape:
-            raise ValueError(f"residual: expected {tuple(x.shape)}, got {tuple(residual.shape)}")
-        x = _readable("x", x, x.device)
-        residual = _readable("residual", residual, x.device)
-        weight = _readable("weight", self.gn.weight, x.device)
-        bias = _readable("bias", self.gn.bias, x.device)
-        out = torch.empty_like(x)
-        if x.numel() > 0:
-            inner = x.shape[2:].numel()
-            sizes = (x.shape[0] * groups, channels // groups * inner, inner, groups)
-            tensors = (x, weight, bias, residual, out)
-            _run(tensors, sizes, self.gn.eps)
-        return out
+        return _group_norm_silu_add(x, self.gn.weight, self.gn.bias, residual, self.gn.num_groups)
 
 
 def get_inputs():

@@ -2,13 +2,15 @@
 # problem: l2norm
 # source: l2norm.yaml (sha256 e76cc56ae7bc3a30)
 # backend: cpp
-# templates: segment_norm.py.jinja (sha256 02683fa7d2bacf1c)
+# templates: plan/head.py.jinja (sha256 782822e0bc6216e1)
 # schedule: batch=512 slice=16384
 # render again: kernelgen render l2norm --backend cpp
 """x divided by its Euclidean norm along dimension 1.
 
-The rows along dimension 1 are segments of contiguous memory. Each segment is divided by the root of
-the sum of its squares.
+div(x, sqrt(sum(square(x)))); a processor's caches hold a segment, which is read once where it fits
+them.
+
+Written for x of shape (64, 65535); other shapes are taken as well.
 
 Forward only: no gradient is recorded.
 """
@@ -25,99 +27,104 @@ batch_size = 64
 features = 65535
 
 CPP_SOURCE = r"""
-// The rows along dimension 1 are segments of contiguous memory. Each segment is divided by the root
-// of the sum of its squares.
-//
-// A segment is summed in pieces that stay in the L1 cache, then mapped. Each thread takes whole
-// segments, which it finds in its caches again; where they are few, the threads share the pieces of
-// one segment after the other.
-
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <cstring>
 #include <vector>
 
 #include <omp.h>
 
-namespace {  // what others could replace when it is loaded would not be inlined
+inline float square(float x) { return x * x; }
+
+// div(x, sqrt(sum(square(x)))).
+//
+// A segment is gathered in pieces that stay in the L1 cache, then mapped. Each thread takes whole
+// segments, which it finds in its caches again; where they are few, the threads share the pieces of
+// one segment after the other.
+namespace l2_norm_segment {
 
 constexpr int64_t kPiece = 512;  // values that are summed in float
 constexpr int64_t kShort = 16384;  // up to this length, a segment is not worth sharing
 constexpr int64_t kManySegments = 4;  // a thread: whole segments balance well enough
 
-constexpr int64_t pieces_of(int64_t length) { return (length + kPiece - 1) / kPiece; }
+inline int64_t pieces_of(int64_t length) { return (length + kPiece - 1) / kPiece; }
 
 struct Arguments {
   const float* x;  // (segments, length)
   float* out;  // (segments, length), may be x itself
-  int64_t segments;
-  int64_t length;
+  int64_t segments, length;
 };
 
+inline float gathered(float x) {
+  return square(x);
+}
+
 struct Partial {
-  double total = 0.0;  // of the squares
+  double total = 0.0;
 
   void add(const Partial& other) { total += other.total; }
 };
 
-Partial partial_of(const float* x, int64_t count) {
+inline Partial partial_of(const float* x, int64_t count) {
   float sum = 0.0f;
 #pragma omp simd reduction(+ : sum)
-  for (int64_t i = 0; i < count; ++i) sum += x[i] * x[i];
+  for (int64_t i = 0; i < count; ++i) sum += gathered(x[i]);
   return {sum};
 }
 
-struct Statistics {
-  float scale;
+struct Outcome {
+  float root;
 };
 
-Statistics statistics_of(const Partial& whole) {
-  return {static_cast<float>(1.0 / std::sqrt(whole.total))};
+inline Outcome outcome_of(const Partial& s, double length) {
+  const double sum = s.total;
+  return {float(std::sqrt(sum))};
 }
-inline float normalised(const Statistics& s, float x) { return x * s.scale; }
 
-// Maps elements [begin, end) of a segment.
-void map(const Arguments& a, const Statistics& s, int64_t segment, int64_t begin, int64_t end) {
-  const float* x = a.x + segment * a.length;
-  float* out = a.out + segment * a.length;
+// Maps elements [begin, end) of all segments, which are of one.
+inline void map(const Arguments& a, const Outcome& o, int64_t begin, int64_t end) {
+  const auto [root] = o;
+  {
+    const int64_t stop = end;
 #pragma omp simd
-  for (int64_t i = begin; i < end; ++i) {
-    float value = normalised(s, x[i]);
-    out[i] = value;
+    for (int64_t i = begin; i < stop; ++i) {
+      const float x_i = a.x[i];
+      a.out[i] = x_i / root;
+    }
+    begin = stop;
   }
 }
 
 // A thread takes pieces [first, last) of a segment: all of them, or the whole team shares them.
-void normalise(
+inline void normalise(
     const Arguments& a, Partial* partials, int64_t segment, int64_t first, int64_t last) {
-  const int64_t pieces = pieces_of(a.length);
+  const int64_t pieces = pieces_of(a.length), start = segment * a.length;
   const bool shared = last - first < pieces;
   for (int64_t piece = first; piece < last; ++piece) {
     const int64_t begin = piece * kPiece;
-    const int64_t at = segment * a.length + begin;
-    partials[piece] = partial_of(a.x + at, std::min(kPiece, a.length - begin));
+    partials[piece] = partial_of(a.x + start + begin, std::min(kPiece, a.length - begin));
   }
   if (shared) {
 #pragma omp barrier
   }
   Partial whole;
   for (int64_t piece = 0; piece < pieces; ++piece) whole.add(partials[piece]);
-  const Statistics statistics = statistics_of(whole);
-  for (int64_t piece = first; piece < last; ++piece) {
-    map(a, statistics, segment, piece * kPiece, std::min((piece + 1) * kPiece, a.length));
-  }
+  const Outcome o = outcome_of(whole, static_cast<double>(a.length));
+  const int64_t end = std::min(last * kPiece, a.length);
+  map(a, o, start + std::min(first * kPiece, end), start + end);
   if (shared) {
 #pragma omp barrier
   }
 }
 
-}  // namespace
+}  // namespace l2_norm_segment
 
 // No tensor may be empty.
-extern "C" void segment_norm_run(
-    const float* x,
-    float* out,
-    int64_t segments, int64_t length, int threads) {
+extern "C" void l2_norm_run(
+    const float* x, float* out, int64_t segments, int64_t length, int64_t /* inner: 1 */,
+    int threads) {
+  using namespace l2_norm_segment;
   const Arguments a = {x, out, segments, length};
   const int64_t pieces = pieces_of(length);
   const bool alone = segments >= kManySegments * threads || length <= kShort;
@@ -139,12 +146,12 @@ extern "C" void segment_norm_run(
   }
 }
 """
-CPP_FLAGS = ["-O3", "-march=native", "-fopenmp"]
+CPP_FLAGS = ["-O3", "-march=native", "-fno-math-errno", "-fno-trapping-math", "-fopenmp"]
 
 
 @functools.cache
 def _library() -> ctypes.CDLL:
-    """Compile the function, once a process and machine, and declare its C interface."""
+    """Compile the kernels, once a process and machine."""
     text = "\n".join([CPP_SOURCE, *CPP_FLAGS])
     path = load_inline(
         name="l2norm_" + hashlib.sha256(text.encode()).hexdigest()[:12],
@@ -154,29 +161,42 @@ def _library() -> ctypes.CDLL:
         is_python_module=False,  # a plain shared library: no torch header, no binding to compile
         no_implicit_headers=True,
     )
-    library = ctypes.CDLL(path)
-    threads = ctypes.c_int
-    tensors = [ctypes.c_void_p] * 2
-    sizes = [ctypes.c_int64] * 2
-    library.segment_norm_run.argtypes = [*tensors, *sizes, threads]
-    library.segment_norm_run.restype = None
-    return library
+    return ctypes.CDLL(path)
 
 
-def _run(tensors: tuple[torch.Tensor, ...], sizes: tuple[int, ...]) -> None:
-    """Run the function on torch's number of threads."""
-    pointers = [tensor.data_ptr() for tensor in tensors]
-    _library().segment_norm_run(*pointers, *sizes, torch.get_num_threads())
+def _launch(
+    name: str,
+    tensors: tuple[torch.Tensor, ...],
+    sizes: tuple[int, ...],
+    numbers: tuple[float, ...] = (),
+) -> None:
+    """Run a function on torch's number of threads."""
+    arguments = [ctypes.c_void_p(tensor.data_ptr()) for tensor in tensors]
+    arguments += [ctypes.c_float(number) for number in numbers]
+    arguments += [ctypes.c_int64(size) for size in sizes]
+    getattr(_library(), name + "_run")(*arguments, torch.get_num_threads())
 
 
-def _readable(name: str, tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
+def _readable(name: str, tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     """Return a tensor as contiguous memory, or say why the kernels cannot read it."""
-    if device.type != "cpu":
-        raise ValueError(f"{name}: expected a tensor on the CPU, got one on {device}")
-    if tensor.dtype != torch.float32 or tensor.device != device:
+    if tensor.device.type != "cpu" or tensor.dtype != dtype:
         found = f"{tensor.dtype} on {tensor.device}"
-        raise ValueError(f"{name}: expected torch.float32 on {device}, got {found}")
+        raise ValueError(f"{name}: expected {dtype} on the CPU, got {found}")
     return tensor.contiguous()
+
+
+def _l2_norm(x: torch.Tensor) -> torch.Tensor:
+    """Return div(x, sqrt(sum(square(x))))."""
+    x = x.movedim(1, -1)
+    x = _readable("x", x, torch.float32)
+    shape = x.shape
+    length = shape[-1]
+    out = torch.empty(shape, dtype=torch.float32, device=x.device)
+    if shape.numel() > 0:
+        sizes = (shape.numel() // length, length, 1)
+        tensors = (x, out)
+        _launch("l2_norm", tensors, sizes)
+    return out.movedim(-1, 1)
 
 
 class ModelNew(nn.Module):
@@ -187,16 +207,7 @@ class ModelNew(nn.Module):
         _library()  # compiled here rather than in the first call
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Return the norm of x in new memory."""
-        if x.dim() < 2:
-            raise ValueError(f"x: expected 2 or more dimensions, got {tuple(x.shape)}")
-        x = _readable("x", x.movedim(1, -1), x.device)
-        out = torch.empty_like(x)
-        if x.numel() > 0:
-            sizes = (x.shape[:-1].numel(), x.shape[-1])
-            tensors = (x, out)
-            _run(tensors, sizes)
-        return out.movedim(-1, 1)
+        return _l2_norm(x)
 
 
 def get_inputs():

@@ -2,13 +2,15 @@
 # problem: linear_instancenorm_add_mul
 # source: linear_instancenorm_add_mul.yaml (sha256 9f30f4d36f97cc7e)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 c7a5692cb426d857)
+# templates: plan/head.py.jinja (sha256 aa4793655a3d9a16)
+# schedule: batch=512 slice=16384
 # render again: kernelgen render linear_instancenorm_add_mul --backend cpp
 """Linear, InstanceNorm over each row's features, then (h + y) * y.
 
 1. linear stays in torch.
-2. mul(add(mul(sub(unsqueeze, mean(unsqueeze)), rsqrt(add(variance(unsqueeze), 1e-05))), y_apart),
-   y_apart); what memory holds is read once.
+2. mul(sub(x, mean(x)), rsqrt(add(variance(x), 1e-05))); a processor's caches hold a segment, which
+   is read once where it fits them.
+3. mul(add(squeeze, y), y), element by element.
 
 Written for x of shape (128, 512) and y of shape (128, 1024), and a Model made with eps=1e-05,
 momentum=0.1; other shapes are taken as well.
@@ -37,81 +39,150 @@ CPP_SOURCE = r"""
 
 #include <omp.h>
 
-// mul(add(mul(sub(unsqueeze, mean(unsqueeze)), rsqrt(add(variance(unsqueeze), 1e-05))), y_apart),
-// y_apart).
-// Its segments are runs of `length` elements, `inner` apart.
-namespace mean_variance_add_rsqrt_segment {
+// mul(sub(x, mean(x)), rsqrt(add(variance(x), 1e-05))).
+//
+// A segment is gathered in pieces that stay in the L1 cache, then mapped. Each thread takes whole
+// segments, which it finds in its caches again; where they are few, the threads share the pieces of
+// one segment after the other.
+namespace instance_norm_segment {
 
-constexpr int kLanes = 16;  // segments side by side in memory, or shares of one that is a run of it
+constexpr int64_t kPiece = 512;  // values that are summed in float
+constexpr int64_t kShort = 16384;  // up to this length, a segment is not worth sharing
+constexpr int64_t kManySegments = 4;  // a thread: whole segments balance well enough
 
-}  // namespace mean_variance_add_rsqrt_segment
+inline int64_t pieces_of(int64_t length) { return (length + kPiece - 1) / kPiece; }
 
-extern "C" void mean_variance_add_rsqrt_run(
-    const float* unsqueeze, const float* y_apart, float* out,
-    int64_t segments, int64_t length, int64_t inner,
+struct Arguments {
+  const float* x;  // (segments, length)
+  float* out;  // (segments, length), may be x itself
+  int64_t segments, length;
+};
+
+struct Partial {
+  double count = 0.0;
+  double mean = 0.0;
+  double m2 = 0.0;  // summed squared deviations
+
+  void add(const Partial& other) {
+    const double delta = other.mean - mean;
+    const double share = other.count / (count + other.count);
+    m2 += other.m2 + delta * delta * count * share;
+    mean += delta * share;
+    count += other.count;
+  }
+};
+
+// Sums deviations from the mean of the first few values, and corrects for what that is off, by at
+// most sqrt(kPiece / kFew) standard deviations: nothing cancels, however large the mean is.
+inline Partial partial_of(const float* x, int64_t count) {
+  constexpr int64_t kFew = kPiece / 8;
+  const int64_t few = std::min(count, kFew);
+  const float origin = x[0];
+  float sum = 0.0f;
+#pragma omp simd reduction(+ : sum)
+  for (int64_t i = 0; i < few; ++i) sum += x[i] - origin;
+  const float near = origin + sum / few;
+  float rest = 0.0f, squares = 0.0f;
+#pragma omp simd reduction(+ : rest, squares)
+  for (int64_t i = 0; i < count; ++i) {
+    const float deviation = x[i] - near;
+    rest += deviation;
+    squares += deviation * deviation;
+  }
+  const double n = static_cast<double>(count);
+  const double off = rest / n;
+  return {n, near + off, std::max(squares - rest * off, 0.0)};
+}
+
+// What is lost of a number when it is rounded to a float.
+inline float rest_of(double exact) {
+  const double rest = exact - static_cast<float>(exact);
+  return std::isfinite(rest) ? static_cast<float>(rest) : 0.0f;
+}
+
+struct Outcome {
+  float mean, rsqrt_, mean_rest;
+};
+
+inline Outcome outcome_of(const Partial& s, double length) {
+  const double mean = s.mean;
+  const double variance = s.m2 / length;
+  return {float(mean), float(1.0f / std::sqrt(variance + 1e-05f)), rest_of(mean)};
+}
+
+// Maps elements [begin, end) of all segments, which are of one.
+inline void map(const Arguments& a, const Outcome& o, int64_t begin, int64_t end) {
+  const auto [mean, rsqrt_, mean_rest] = o;
+  {
+    const int64_t stop = end;
+#pragma omp simd
+    for (int64_t i = begin; i < stop; ++i) {
+      const float x_i = a.x[i];
+      a.out[i] = (x_i - mean - mean_rest) * rsqrt_;
+    }
+    begin = stop;
+  }
+}
+
+// A thread takes pieces [first, last) of a segment: all of them, or the whole team shares them.
+inline void normalise(
+    const Arguments& a, Partial* partials, int64_t segment, int64_t first, int64_t last) {
+  const int64_t pieces = pieces_of(a.length), start = segment * a.length;
+  const bool shared = last - first < pieces;
+  for (int64_t piece = first; piece < last; ++piece) {
+    const int64_t begin = piece * kPiece;
+    partials[piece] = partial_of(a.x + start + begin, std::min(kPiece, a.length - begin));
+  }
+  if (shared) {
+#pragma omp barrier
+  }
+  Partial whole;
+  for (int64_t piece = 0; piece < pieces; ++piece) whole.add(partials[piece]);
+  const Outcome o = outcome_of(whole, static_cast<double>(a.length));
+  const int64_t end = std::min(last * kPiece, a.length);
+  map(a, o, start + std::min(first * kPiece, end), start + end);
+  if (shared) {
+#pragma omp barrier
+  }
+}
+
+}  // namespace instance_norm_segment
+
+// No tensor may be empty.
+extern "C" void instance_norm_run(
+    const float* x, float* out, int64_t segments, int64_t length, int64_t /* inner: 1 */,
     int threads) {
-  using namespace mean_variance_add_rsqrt_segment;
-  const int64_t tiles = (inner + kLanes - 1) / kLanes;
-  const int64_t step = inner == 1 ? kLanes : inner;
-  const int64_t rounds = inner == 1 ? (length + kLanes - 1) / kLanes : length;
-#pragma omp parallel for num_threads(threads) schedule(static)
-  for (int64_t tile = 0; tile < segments / inner * tiles; ++tile) {
-    const int64_t row = tile / tiles * length * inner, first = row + tile % tiles * kLanes;
-    const int64_t end = row + (inner == 1 ? length : inner);
-    double s_sum[kLanes];
-    std::fill_n(s_sum, kLanes, 0.0);
-    for (int64_t round = 0; round < rounds; ++round) {
-      const int64_t start = first + round * step;
-      const int width = static_cast<int>(std::min<int64_t>(kLanes, end - (inner == 1 ?
-          start : first)));
-#pragma omp simd
-      for (int j = 0; j < width; ++j) {
-        const int64_t i = start + j;
-        const float unsqueeze_i = unsqueeze[i];
-        s_sum[j] += unsqueeze_i;
+  using namespace instance_norm_segment;
+  const Arguments a = {x, out, segments, length};
+  const int64_t pieces = pieces_of(length);
+  const bool alone = segments >= kManySegments * threads || length <= kShort;
+  std::vector<Partial> partials(alone ? threads * pieces : pieces);
+#pragma omp parallel num_threads(threads)
+  {
+    const int64_t thread = omp_get_thread_num();
+    const int64_t team = omp_get_num_threads();
+    if (alone) {
+#pragma omp for schedule(static)
+      for (int64_t segment = 0; segment < segments; ++segment) {
+        normalise(a, &partials[thread * pieces], segment, 0, pieces);
       }
+    } else {
+      const int64_t first = thread * pieces / team;
+      const int64_t last = (thread + 1) * pieces / team;
+      for (int64_t s = 0; s < segments; ++s) normalise(a, partials.data(), s, first, last);
     }
-    for (int j = 1; inner == 1 && j < kLanes; ++j) {
-      s_sum[0] = s_sum[0] + s_sum[j];
-    }
-    if (inner == 1) std::fill_n(s_sum, kLanes, s_sum[0]);
-    double d_squares[kLanes];
-    std::fill_n(d_squares, kLanes, 0.0);
-    for (int64_t round = 0; round < rounds; ++round) {
-      const int64_t start = first + round * step;
-      const int width = static_cast<int>(std::min<int64_t>(kLanes, end - (inner == 1 ?
-          start : first)));
-#pragma omp simd
-      for (int j = 0; j < width; ++j) {
-        const int64_t i = start + j;
-        const float mean = float(s_sum[j] / length);
-        const float unsqueeze_i = unsqueeze[i];
-        d_squares[j] += double(unsqueeze_i - mean) * (unsqueeze_i - mean);
-      }
-    }
-    for (int j = 1; inner == 1 && j < kLanes; ++j) {
-      d_squares[0] = d_squares[0] + d_squares[j];
-    }
-    if (inner == 1) std::fill_n(d_squares, kLanes, d_squares[0]);
-    float o_mean_2[kLanes], o_rsqrt_2[kLanes];
-    for (int j = 0; j < kLanes; ++j) {
-      o_mean_2[j] = float(s_sum[j] / length);
-      o_rsqrt_2[j] = 1.0f / std::sqrt(float(d_squares[j] / length) + 1e-05f);
-    }
-    for (int64_t round = 0; round < rounds; ++round) {
-      const int64_t start = first + round * step;
-      const int width = static_cast<int>(std::min<int64_t>(kLanes, end - (inner == 1 ?
-          start : first)));
-#pragma omp simd
-      for (int j = 0; j < width; ++j) {
-        const int64_t i = start + j;
-        const float mean_2 = o_mean_2[j];
-        const float rsqrt_2 = o_rsqrt_2[j];
-        const float unsqueeze_i = unsqueeze[i];
-        const float y_apart_i = y_apart[i];
-        out[i] = ((unsqueeze_i - mean_2) * rsqrt_2 + y_apart_i) * y_apart_i;
-      }
-    }
+  }
+}
+
+// mul(add(squeeze, y), y), element by element.
+extern "C" void add_mul_run(
+    const float* squeeze, const float* y, float* out, int64_t count,
+    int threads) {
+#pragma omp parallel for simd num_threads(threads) schedule(static)
+  for (int64_t i = 0; i < count; ++i) {
+    const float squeeze_i = squeeze[i];
+    const float y_i = y[i];
+    out[i] = (squeeze_i + y_i) * y_i;
   }
 }
 """
@@ -160,20 +231,29 @@ def _expect(name: str, found: object, expected: object) -> None:
         raise ValueError(f"{name}: the file is for {expected}, got {found}; render it again")
 
 
-def _mean_variance_add_rsqrt(unsqueeze: torch.Tensor, y_apart: torch.Tensor) -> torch.Tensor:
-    """Return mul(add(mul(sub(unsqueeze, mean(unsqueeze)), rsqrt(add(variance(unsqueeze), 1e-05))),
-        y_apart), y_apart)."""
-    shape = torch.broadcast_shapes(unsqueeze.shape, y_apart.shape)
-    _expect("the shape of unsqueeze", unsqueeze.shape, shape)
-    unsqueeze = _readable("unsqueeze", unsqueeze.expand(shape), torch.float32)
-    y_apart = _readable("y_apart", y_apart.expand(shape), torch.float32)
-    _expect("the number of dimensions", len(shape), 4)
-    length, inner = shape[2:4].numel(), shape[4:].numel()
-    out = torch.empty(shape, dtype=torch.float32, device=unsqueeze.device)
+def _instance_norm(x: torch.Tensor) -> torch.Tensor:
+    """Return mul(sub(x, mean(x)), rsqrt(add(variance(x), 1e-05)))."""
+    x = _readable("x", x, torch.float32)
+    shape = x.shape
+    _expect("whether x is of images", len(shape) in (3, 4), True)
+    length = shape[-2 :].numel()
+    out = torch.empty(shape, dtype=torch.float32, device=x.device)
     if shape.numel() > 0:
-        tensors = (unsqueeze, y_apart, out)
-        sizes = (shape.numel() // length, length, inner)
-        _launch("mean_variance_add_rsqrt", tensors, sizes)
+        sizes = (shape.numel() // length, length, 1)
+        tensors = (x, out)
+        _launch("instance_norm", tensors, sizes)
+    return out
+
+
+def _add_mul(squeeze: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """Return mul(add(squeeze, y), y)."""
+    shape = torch.broadcast_shapes(squeeze.shape, y.shape)
+    squeeze = _readable("squeeze", squeeze.expand(shape), torch.float32)
+    y = _readable("y", y.expand(shape), torch.float32)
+    out = torch.empty(shape, dtype=torch.float32, device=squeeze.device)
+    if shape.numel() > 0:
+        tensors = (squeeze, y, out)
+        _launch("add_mul", tensors, (shape.numel(),))
     return out
 
 
@@ -193,9 +273,10 @@ class ModelNew(nn.Module):
         linear = torch.ops.aten.linear.default(x, self.linear.weight, self.linear.bias)
         unsqueeze = linear.unsqueeze(1)
         unsqueeze_1 = unsqueeze.unsqueeze(1)
-        y_apart = y.unflatten(1, [1, 1, -1])
-        mul_apart = _mean_variance_add_rsqrt(unsqueeze_1, y_apart)
-        return mul_apart.flatten(1, 3)
+        instance_norm = _instance_norm(unsqueeze_1)
+        squeeze = torch.ops.aten.squeeze.dim(instance_norm, 1)
+        squeeze_1 = torch.ops.aten.squeeze.dim(squeeze, 1)
+        return _add_mul(squeeze_1, y)
 
 
 def get_inputs():

@@ -2,13 +2,15 @@
 # problem: rmsnorm
 # source: rmsnorm.yaml (sha256 f46cc0049780c4dd)
 # backend: cpp
-# templates: segment_norm.py.jinja (sha256 02683fa7d2bacf1c)
+# templates: plan/head.py.jinja (sha256 6a5182b0f1373e1f)
 # schedule: batch=512 slice=16384
 # render again: kernelgen render rmsnorm --backend cpp
 """RMSNorm over the last dimension with a weight for each element.
 
-The trailing dimensions that the layer names make up segments of contiguous memory. Each segment is
-divided by its own root mean square; then element i is scaled by weight[i].
+mul(mul(x, rsqrt(add(mean(square(x)), 1e-05))), weight); a processor's caches hold a segment, which
+is read once where it fits them.
+
+Written for x of shape (512, 8192); other shapes are taken as well.
 
 Forward only: no gradient is recorded.
 """
@@ -25,105 +27,115 @@ leading = (512,)
 features = 8192
 
 CPP_SOURCE = r"""
-// The trailing dimensions that the layer names make up segments of contiguous memory. Each segment
-// is divided by its own root mean square; then element i is scaled by weight[i].
-//
-// A segment is summed in pieces that stay in the L1 cache, then mapped. Each thread takes whole
-// segments, which it finds in its caches again; where they are few, the threads share the pieces of
-// one segment after the other.
-
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <cstring>
 #include <vector>
 
 #include <omp.h>
 
-namespace {  // what others could replace when it is loaded would not be inlined
+inline float square(float x) { return x * x; }
+
+// mul(mul(x, rsqrt(add(mean(square(x)), 1e-05))), weight).
+//
+// A segment is gathered in pieces that stay in the L1 cache, then mapped. Each thread takes whole
+// segments, which it finds in its caches again; where they are few, the threads share the pieces of
+// one segment after the other.
+namespace rms_norm_segment {
 
 constexpr int64_t kPiece = 512;  // values that are summed in float
 constexpr int64_t kShort = 16384;  // up to this length, a segment is not worth sharing
 constexpr int64_t kManySegments = 4;  // a thread: whole segments balance well enough
 
-constexpr int64_t pieces_of(int64_t length) { return (length + kPiece - 1) / kPiece; }
+inline int64_t pieces_of(int64_t length) { return (length + kPiece - 1) / kPiece; }
 
 struct Arguments {
   const float* x;  // (segments, length)
-  const float* weight;  // (length)
+  const float* weight;  // element i goes with i / inner % size
   float* out;  // (segments, length), may be x itself
-  int64_t segments;
-  int64_t length;
-  float eps;
+  int64_t segments, length;
+  int64_t weight_inner, weight_size;
 };
 
+inline float gathered(float x) {
+  return square(x);
+}
+
 struct Partial {
-  double total = 0.0;  // of the squares
+  double total = 0.0;
 
   void add(const Partial& other) { total += other.total; }
 };
 
-Partial partial_of(const float* x, int64_t count) {
+inline Partial partial_of(const float* x, int64_t count) {
   float sum = 0.0f;
 #pragma omp simd reduction(+ : sum)
-  for (int64_t i = 0; i < count; ++i) sum += x[i] * x[i];
+  for (int64_t i = 0; i < count; ++i) sum += gathered(x[i]);
   return {sum};
 }
 
-struct Statistics {
-  float scale;
+struct Outcome {
+  float rsqrt_;
 };
 
-Statistics statistics_of(const Partial& whole, int64_t length, float eps) {
-  const double mean_square = whole.total / static_cast<double>(length);
-  return {static_cast<float>(1.0 / std::sqrt(mean_square + eps))};
+inline Outcome outcome_of(const Partial& s, double length) {
+  const double mean = s.total / length;
+  return {float(1.0f / std::sqrt(mean + 1e-05f))};
 }
-inline float normalised(const Statistics& s, float x) { return x * s.scale; }
 
-// Maps elements [begin, end) of a segment.
-void map(const Arguments& a, const Statistics& s, int64_t segment, int64_t begin, int64_t end) {
-  const float* x = a.x + segment * a.length;
-  float* out = a.out + segment * a.length;
+// Where the run after that of a position begins.
+inline int64_t next_run(int64_t at, int64_t run) { return at - at % run + run; }
+
+// Maps elements [begin, end) of all segments, which are of one.
+inline void map(const Arguments& a, const Outcome& o, int64_t begin, int64_t end) {
+  const auto [rsqrt_] = o;
+  while (begin < end) {
+    int64_t stop = end;  // of neighbours that share an element of what repeats, or go with its own
+    stop = std::min(stop, next_run(begin, a.weight_size));
+    const int64_t weight_at = begin / a.weight_inner % a.weight_size - begin;
 #pragma omp simd
-  for (int64_t i = begin; i < end; ++i) {
-    float value = normalised(s, x[i]);
-    value = value * a.weight[i];
-    out[i] = value;
+    for (int64_t i = begin; i < stop; ++i) {
+      const float x_i = a.x[i];
+      const float weight_i = a.weight[weight_at + i];
+      a.out[i] = x_i * rsqrt_ * weight_i;
+    }
+    begin = stop;
   }
 }
 
 // A thread takes pieces [first, last) of a segment: all of them, or the whole team shares them.
-void normalise(
+inline void normalise(
     const Arguments& a, Partial* partials, int64_t segment, int64_t first, int64_t last) {
-  const int64_t pieces = pieces_of(a.length);
+  const int64_t pieces = pieces_of(a.length), start = segment * a.length;
   const bool shared = last - first < pieces;
   for (int64_t piece = first; piece < last; ++piece) {
     const int64_t begin = piece * kPiece;
-    const int64_t at = segment * a.length + begin;
-    partials[piece] = partial_of(a.x + at, std::min(kPiece, a.length - begin));
+    partials[piece] = partial_of(a.x + start + begin, std::min(kPiece, a.length - begin));
   }
   if (shared) {
 #pragma omp barrier
   }
   Partial whole;
   for (int64_t piece = 0; piece < pieces; ++piece) whole.add(partials[piece]);
-  const Statistics statistics = statistics_of(whole, a.length, a.eps);
-  for (int64_t piece = first; piece < last; ++piece) {
-    map(a, statistics, segment, piece * kPiece, std::min((piece + 1) * kPiece, a.length));
-  }
+  const Outcome o = outcome_of(whole, static_cast<double>(a.length));
+  const int64_t end = std::min(last * kPiece, a.length);
+  map(a, o, start + std::min(first * kPiece, end), start + end);
   if (shared) {
 #pragma omp barrier
   }
 }
 
-}  // namespace
+}  // namespace rms_norm_segment
 
 // No tensor may be empty.
-extern "C" void segment_norm_run(
-    const float* x,
-    const float* weight,
-    float* out,
-    int64_t segments, int64_t length, float eps, int threads) {
-  const Arguments a = {x, weight, out, segments, length, eps};
+extern "C" void rms_norm_run(
+    const float* x, const float* weight, float* out, int64_t segments, int64_t length,
+        int64_t /* inner: 1 */,
+    int64_t weight_inner, int64_t weight_size,
+    int threads) {
+  using namespace rms_norm_segment;
+  const Arguments a = {x, weight, out, segments, length, weight_inner, weight_size};
   const int64_t pieces = pieces_of(length);
   const bool alone = segments >= kManySegments * threads || length <= kShort;
   std::vector<Partial> partials(alone ? threads * pieces : pieces);
@@ -144,12 +156,12 @@ extern "C" void segment_norm_run(
   }
 }
 """
-CPP_FLAGS = ["-O3", "-march=native", "-fopenmp"]
+CPP_FLAGS = ["-O3", "-march=native", "-fno-math-errno", "-fno-trapping-math", "-fopenmp"]
 
 
 @functools.cache
 def _library() -> ctypes.CDLL:
-    """Compile the function, once a process and machine, and declare its C interface."""
+    """Compile the kernels, once a process and machine."""
     text = "\n".join([CPP_SOURCE, *CPP_FLAGS])
     path = load_inline(
         name="rmsnorm_" + hashlib.sha256(text.encode()).hexdigest()[:12],
@@ -159,29 +171,50 @@ def _library() -> ctypes.CDLL:
         is_python_module=False,  # a plain shared library: no torch header, no binding to compile
         no_implicit_headers=True,
     )
-    library = ctypes.CDLL(path)
-    threads = ctypes.c_int
-    tensors = [ctypes.c_void_p] * 3
-    sizes = [ctypes.c_int64] * 2
-    library.segment_norm_run.argtypes = [*tensors, *sizes, ctypes.c_float, threads]
-    library.segment_norm_run.restype = None
-    return library
+    return ctypes.CDLL(path)
 
 
-def _run(tensors: tuple[torch.Tensor, ...], sizes: tuple[int, ...], eps: float) -> None:
-    """Run the function on torch's number of threads."""
-    pointers = [tensor.data_ptr() for tensor in tensors]
-    _library().segment_norm_run(*pointers, *sizes, eps, torch.get_num_threads())
+def _launch(
+    name: str,
+    tensors: tuple[torch.Tensor, ...],
+    sizes: tuple[int, ...],
+    numbers: tuple[float, ...] = (),
+) -> None:
+    """Run a function on torch's number of threads."""
+    arguments = [ctypes.c_void_p(tensor.data_ptr()) for tensor in tensors]
+    arguments += [ctypes.c_float(number) for number in numbers]
+    arguments += [ctypes.c_int64(size) for size in sizes]
+    getattr(_library(), name + "_run")(*arguments, torch.get_num_threads())
 
 
-def _readable(name: str, tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
+def _readable(name: str, tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     """Return a tensor as contiguous memory, or say why the kernels cannot read it."""
-    if device.type != "cpu":
-        raise ValueError(f"{name}: expected a tensor on the CPU, got one on {device}")
-    if tensor.dtype != torch.float32 or tensor.device != device:
+    if tensor.device.type != "cpu" or tensor.dtype != dtype:
         found = f"{tensor.dtype} on {tensor.device}"
-        raise ValueError(f"{name}: expected torch.float32 on {device}, got {found}")
+        raise ValueError(f"{name}: expected {dtype} on the CPU, got {found}")
     return tensor.contiguous()
+
+
+def _expect(name: str, found: object, expected: object) -> None:
+    """Refuse what the file is not written for."""
+    if found != expected:
+        raise ValueError(f"{name}: the file is for {expected}, got {found}; render it again")
+
+
+def _rms_norm(x: torch.Tensor, weight: torch.Tensor, sizes: tuple[int, ...]) -> torch.Tensor:
+    """Return mul(mul(x, rsqrt(add(mean(square(x)), 1e-05))), weight)."""
+    shape = x.shape
+    _expect("last sizes of x", shape[-len(sizes) :], torch.Size(sizes))
+    length = shape[-len(sizes) :].numel()
+    repeats = (1, length)
+    x = _readable("x", x, torch.float32)
+    weight = _readable("weight", weight, torch.float32)
+    out = torch.empty(shape, dtype=torch.float32, device=x.device)
+    if shape.numel() > 0:
+        sizes = (shape.numel() // length, length, 1, *repeats)
+        tensors = (x, weight, out)
+        _launch("rms_norm", tensors, sizes)
+    return out
 
 
 class ModelNew(nn.Module):
@@ -193,20 +226,7 @@ class ModelNew(nn.Module):
         _library()  # compiled here rather than in the first call
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Return the norm of x in new, contiguous memory."""
-        shape = torch.Size(self.norm.normalized_shape)
-        if x.shape[-len(shape) :] != shape:
-            expected = ", ".join(map(str, shape))
-            raise ValueError(f"x: expected (..., {expected}), got {tuple(x.shape)}")
-        x = _readable("x", x, x.device)
-        weight = _readable("weight", self.norm.weight, x.device)
-        out = torch.empty_like(x)
-        if x.numel() > 0:
-            sizes = (x.numel() // shape.numel(), shape.numel())
-            tensors = (x, weight, out)
-            eps = torch.finfo(torch.float32).eps if self.norm.eps is None else self.norm.eps
-            _run(tensors, sizes, eps)
-        return out
+        return _rms_norm(x, self.norm.weight, self.norm.normalized_shape)
 
 
 def get_inputs():

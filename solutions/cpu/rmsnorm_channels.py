@@ -2,7 +2,7 @@
 # problem: rmsnorm_channels
 # source: rmsnorm_channels.yaml (sha256 7dc3d2fe3c93381d)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 c7a5692cb426d857)
+# templates: plan/head.py.jinja (sha256 fc9e3f7d78db8694)
 # render again: kernelgen render rmsnorm_channels --backend cpp
 """RMSNorm over the channels of each pixel, without a weight.
 
@@ -79,7 +79,7 @@ extern "C" void pow_2_mean_add_sqrt_run(
     if (inner == 1) std::fill_n(s_sum, kLanes, s_sum[0]);
     float o_sqrt_2[kLanes];
     for (int j = 0; j < kLanes; ++j) {
-      o_sqrt_2[j] = std::sqrt(float(s_sum[j] / length) + 1e-05f);
+      o_sqrt_2[j] = std::sqrt(double(s_sum[j] / length) + 1e-05f);
     }
     for (int64_t round = 0; round < rounds; ++round) {
       const int64_t start = first + round * step;
@@ -149,8 +149,8 @@ def _pow_2_mean_add_sqrt(x: torch.Tensor) -> torch.Tensor:
     length, inner = shape[1:2].numel(), shape[2:].numel()
     out = torch.empty(shape, dtype=torch.float32, device=x.device)
     if shape.numel() > 0:
-        tensors = (x, out)
         sizes = (shape.numel() // length, length, inner)
+        tensors = (x, out)
         _launch("pow_2_mean_add_sqrt", tensors, sizes)
     return out
 

@@ -2,13 +2,15 @@
 # problem: softmax
 # source: softmax.yaml (sha256 5d185dad9ceb7d40)
 # backend: cpp
-# templates: segment_norm.py.jinja (sha256 76a7b9579623eb8d)
+# templates: plan/head.py.jinja (sha256 782822e0bc6216e1)
 # schedule: batch=512 slice=16384
 # render again: kernelgen render softmax --backend cpp
 """softmax along dimension 1.
 
-The rows along dimension 1 are segments of contiguous memory. Each segment becomes exp(x - max),
-divided by their sum.
+div(exp(sub(x, max(x))), sumexp(x)); a processor's caches hold a segment, which is read once where
+it fits them.
+
+Written for x of shape (64, 32768); other shapes are taken as well.
 
 Forward only: no gradient is recorded.
 """
@@ -25,13 +27,6 @@ batch_size = 64
 features = 32768
 
 CPP_SOURCE = r"""
-// The rows along dimension 1 are segments of contiguous memory. Each segment becomes exp(x - max),
-// divided by their sum.
-//
-// A segment is summed in pieces that stay in the L1 cache, then mapped. Each thread takes whole
-// segments, which it finds in its caches again; where they are few, the threads share the pieces of
-// one segment after the other.
-
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -39,21 +34,6 @@ CPP_SOURCE = r"""
 #include <vector>
 
 #include <omp.h>
-
-namespace {  // what others could replace when it is loaded would not be inlined
-
-constexpr int64_t kPiece = 512;  // values that are summed in float
-constexpr int64_t kShort = 16384;  // up to this length, a segment is not worth sharing
-constexpr int64_t kManySegments = 4;  // a thread: whole segments balance well enough
-
-constexpr int64_t pieces_of(int64_t length) { return (length + kPiece - 1) / kPiece; }
-
-struct Arguments {
-  const float* x;  // (segments, length)
-  float* out;  // (segments, length), may be x itself
-  int64_t segments;
-  int64_t length;
-};
 
 // e^x to within two units in the last place, in operations that become vector instructions: 2^n e^r
 // with |r| <= ln(2) / 2, and e^r = 1 + r + r^2 p(r). Beyond the range of normal numbers are 0 and
@@ -78,8 +58,34 @@ inline float fast_exp(float x) {
   return p * power;
 }
 
+// e^x over the whole range: fast_exp has no denormal results, and inf from 88.4 on.
+inline float full_exp(float x) {
+  const float root = fast_exp(0.5f * x);
+  return root * root;
+}
+
+// div(exp(sub(x, max(x))), sumexp(x)).
+//
+// A segment is gathered in pieces that stay in the L1 cache, then mapped. Each thread takes whole
+// segments, which it finds in its caches again; where they are few, the threads share the pieces of
+// one segment after the other.
+namespace softmax_segment {
+
+constexpr int64_t kPiece = 512;  // values that are summed in float
+constexpr int64_t kShort = 16384;  // up to this length, a segment is not worth sharing
+constexpr int64_t kManySegments = 4;  // a thread: whole segments balance well enough
+
+inline int64_t pieces_of(int64_t length) { return (length + kPiece - 1) / kPiece; }
+
+struct Arguments {
+  const float* x;  // (segments, length)
+  float* out;  // (segments, length), may be x itself
+  int64_t segments, length;
+};
+
+// Of some values x: their maximum, and the sum of exp(x - max). A NaN among them makes the sum one.
 struct Partial {
-  double total = 0.0;  // of exp(x - max)
+  double total = 0.0;
   float max = -INFINITY;
 
   // exp(-inf - -inf) would be a NaN.
@@ -93,9 +99,7 @@ struct Partial {
   }
 };
 
-// Stores the exponentials, so that none is computed twice. A NaN among the values makes the total
-// one.
-Partial partial_of(const float* x, float* out, int64_t count) {
+inline Partial partial_of(const float* x, int64_t count) {
   Partial all;
   float max = all.max;
   // Unlike std::max, the conditional becomes vector instructions.
@@ -105,66 +109,64 @@ Partial partial_of(const float* x, float* out, int64_t count) {
   const float origin = all.origin();
   float sum = 0.0f;
 #pragma omp simd reduction(+ : sum)
-  for (int64_t i = 0; i < count; ++i) {
-    out[i] = fast_exp(x[i] - origin);
-    sum += out[i];
-  }
+  for (int64_t i = 0; i < count; ++i) sum += full_exp(x[i] - origin);
   all.total = sum;
   return all;
 }
 
-struct Statistics {
-  float scale;  // of a piece's exponentials
+struct Outcome {
+  float max, sumexp;
 };
 
-Statistics statistics_of(const Partial& whole, const Partial& piece) {
-  return {static_cast<float>(std::exp(piece.max - whole.origin()) / whole.total)};
+inline Outcome outcome_of(const Partial& s, double length) {
+  const double max = s.max;
+  const double sumexp = s.total;
+  return {float(max), float(sumexp)};
 }
 
-inline float normalised(const Statistics& s, float exponential) { return exponential * s.scale; }
-
-// Maps elements [begin, end) of a segment.
-void map(const Arguments& a, const Statistics& s, int64_t segment, int64_t begin, int64_t end) {
-  const float* x = a.out + segment * a.length;
-  float* out = a.out + segment * a.length;
+// Maps elements [begin, end) of all segments, which are of one.
+inline void map(const Arguments& a, const Outcome& o, int64_t begin, int64_t end) {
+  const auto [max, sumexp] = o;
+  {
+    const int64_t stop = end;
 #pragma omp simd
-  for (int64_t i = begin; i < end; ++i) {
-    float value = normalised(s, x[i]);
-    out[i] = value;
+    for (int64_t i = begin; i < stop; ++i) {
+      const float x_i = a.x[i];
+      a.out[i] = full_exp(x_i - max) / sumexp;
+    }
+    begin = stop;
   }
 }
 
 // A thread takes pieces [first, last) of a segment: all of them, or the whole team shares them.
-void normalise(
+inline void normalise(
     const Arguments& a, Partial* partials, int64_t segment, int64_t first, int64_t last) {
-  const int64_t pieces = pieces_of(a.length);
+  const int64_t pieces = pieces_of(a.length), start = segment * a.length;
   const bool shared = last - first < pieces;
   for (int64_t piece = first; piece < last; ++piece) {
     const int64_t begin = piece * kPiece;
-    const int64_t at = segment * a.length + begin;
-    partials[piece] = partial_of(a.x + at, a.out + at, std::min(kPiece, a.length - begin));
+    partials[piece] = partial_of(a.x + start + begin, std::min(kPiece, a.length - begin));
   }
   if (shared) {
 #pragma omp barrier
   }
   Partial whole;
   for (int64_t piece = 0; piece < pieces; ++piece) whole.add(partials[piece]);
-  for (int64_t piece = first; piece < last; ++piece) {
-    const Statistics statistics = statistics_of(whole, partials[piece]);
-    map(a, statistics, segment, piece * kPiece, std::min((piece + 1) * kPiece, a.length));
-  }
+  const Outcome o = outcome_of(whole, static_cast<double>(a.length));
+  const int64_t end = std::min(last * kPiece, a.length);
+  map(a, o, start + std::min(first * kPiece, end), start + end);
   if (shared) {
 #pragma omp barrier
   }
 }
 
-}  // namespace
+}  // namespace softmax_segment
 
 // No tensor may be empty.
-extern "C" void segment_norm_run(
-    const float* x,
-    float* out,
-    int64_t segments, int64_t length, int threads) {
+extern "C" void softmax_run(
+    const float* x, float* out, int64_t segments, int64_t length, int64_t /* inner: 1 */,
+    int threads) {
+  using namespace softmax_segment;
   const Arguments a = {x, out, segments, length};
   const int64_t pieces = pieces_of(length);
   const bool alone = segments >= kManySegments * threads || length <= kShort;
@@ -186,12 +188,12 @@ extern "C" void segment_norm_run(
   }
 }
 """
-CPP_FLAGS = ["-O3", "-march=native", "-fopenmp"]
+CPP_FLAGS = ["-O3", "-march=native", "-fno-math-errno", "-fno-trapping-math", "-fopenmp"]
 
 
 @functools.cache
 def _library() -> ctypes.CDLL:
-    """Compile the function, once a process and machine, and declare its C interface."""
+    """Compile the kernels, once a process and machine."""
     text = "\n".join([CPP_SOURCE, *CPP_FLAGS])
     path = load_inline(
         name="softmax_" + hashlib.sha256(text.encode()).hexdigest()[:12],
@@ -201,29 +203,42 @@ def _library() -> ctypes.CDLL:
         is_python_module=False,  # a plain shared library: no torch header, no binding to compile
         no_implicit_headers=True,
     )
-    library = ctypes.CDLL(path)
-    threads = ctypes.c_int
-    tensors = [ctypes.c_void_p] * 2
-    sizes = [ctypes.c_int64] * 2
-    library.segment_norm_run.argtypes = [*tensors, *sizes, threads]
-    library.segment_norm_run.restype = None
-    return library
+    return ctypes.CDLL(path)
 
 
-def _run(tensors: tuple[torch.Tensor, ...], sizes: tuple[int, ...]) -> None:
-    """Run the function on torch's number of threads."""
-    pointers = [tensor.data_ptr() for tensor in tensors]
-    _library().segment_norm_run(*pointers, *sizes, torch.get_num_threads())
+def _launch(
+    name: str,
+    tensors: tuple[torch.Tensor, ...],
+    sizes: tuple[int, ...],
+    numbers: tuple[float, ...] = (),
+) -> None:
+    """Run a function on torch's number of threads."""
+    arguments = [ctypes.c_void_p(tensor.data_ptr()) for tensor in tensors]
+    arguments += [ctypes.c_float(number) for number in numbers]
+    arguments += [ctypes.c_int64(size) for size in sizes]
+    getattr(_library(), name + "_run")(*arguments, torch.get_num_threads())
 
 
-def _readable(name: str, tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
+def _readable(name: str, tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     """Return a tensor as contiguous memory, or say why the kernels cannot read it."""
-    if device.type != "cpu":
-        raise ValueError(f"{name}: expected a tensor on the CPU, got one on {device}")
-    if tensor.dtype != torch.float32 or tensor.device != device:
+    if tensor.device.type != "cpu" or tensor.dtype != dtype:
         found = f"{tensor.dtype} on {tensor.device}"
-        raise ValueError(f"{name}: expected torch.float32 on {device}, got {found}")
+        raise ValueError(f"{name}: expected {dtype} on the CPU, got {found}")
     return tensor.contiguous()
+
+
+def _softmax(x: torch.Tensor) -> torch.Tensor:
+    """Return div(exp(sub(x, max(x))), sumexp(x))."""
+    x = x.movedim(1, -1)
+    x = _readable("x", x, torch.float32)
+    shape = x.shape
+    length = shape[-1]
+    out = torch.empty(shape, dtype=torch.float32, device=x.device)
+    if shape.numel() > 0:
+        sizes = (shape.numel() // length, length, 1)
+        tensors = (x, out)
+        _launch("softmax", tensors, sizes)
+    return out.movedim(-1, 1)
 
 
 class ModelNew(nn.Module):
@@ -234,16 +249,7 @@ class ModelNew(nn.Module):
         _library()  # compiled here rather than in the first call
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Return the softmax of x in new memory."""
-        if x.dim() < 2:
-            raise ValueError(f"x: expected 2 or more dimensions, got {tuple(x.shape)}")
-        x = _readable("x", x.movedim(1, -1), x.device)
-        out = torch.empty_like(x)
-        if x.numel() > 0:
-            sizes = (x.shape[:-1].numel(), x.shape[-1])
-            tensors = (x, out)
-            _run(tensors, sizes)
-        return out.movedim(-1, 1)
+        return _softmax(x)
 
 
 def get_inputs():

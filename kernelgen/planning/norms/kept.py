@@ -15,6 +15,7 @@ from kernelgen.planning.operators import operator_for
 from kernelgen.planning.pooling import POOLINGS
 from kernelgen.planning.reductions import REDUCTIONS
 from kernelgen.planning.rewrites.builder import rewritten
+from kernelgen.planning.rewrites.losses import LOSSES
 from kernelgen.planning.rewrites.norms import FLOAT_EPS, NORMS
 from kernelgen.planning.rewrites.statistics import STATISTICS
 
@@ -174,7 +175,7 @@ class _Norms:
     def _is_computed(self, name: str) -> bool:
         """Whether a kernel of ours computes a value, or what it is a view of."""
         node = self._nodes.get(name)
-        while node is not None and without_overload(node.aten) in VIEWS and node.reads:
+        while node is not None and _is_view(node) and node.reads:
             node = self._nodes.get(node.reads[0])
         return node is not None and (
             operator_for(node.aten, node.arguments) is not None or _gathers(node)
@@ -186,8 +187,7 @@ class _Norms:
         for node in self._readers.get(name, ()):
             if _gathers(node):
                 return True
-            passes = operator_for(node.aten, node.arguments) is not None
-            passes |= without_overload(node.aten) in VIEWS
+            passes = _is_view(node) or operator_for(node.aten, node.arguments) is not None
             if passes and node.name not in seen and self._is_gathered(node.name, seen):
                 return True
         return False
@@ -206,5 +206,9 @@ def _whole(
 
 
 def _gathers(node: Node) -> bool:
-    known = (REDUCTIONS, NORMS, STATISTICS, POOLINGS)
+    known = (LOSSES, REDUCTIONS, NORMS, STATISTICS, POOLINGS)
     return any(node.aten in table for table in known)
+
+
+def _is_view(node: Node) -> bool:
+    return node.aten == "reshape.default" or without_overload(node.aten) in VIEWS

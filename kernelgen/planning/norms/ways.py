@@ -63,20 +63,16 @@ def way_of(segment: Segment, arch: Architecture | None) -> Way:
     length = segment.length
     if statistics_of(segment) is None or length < (_LEAST_ON_A_CPU if arch is None else _LEAST):
         return "held"
-    if arch is None:
-        return "slices"
-    segments = prod(segment.shape) // length
-    weights = elementwise(segment)
     whole = length % _VECTOR == 0
-    resident = arch != "sm_80" and segments * length % _VECTOR == 0
-    if whole and length <= _REGISTERS_LENGTH:
-        return "registers"
-    if whole and length <= _CACHE_LENGTH:
-        return "cache"
+    if arch is not None and whole and length <= _CACHE_LENGTH:
+        return "registers" if length <= _REGISTERS_LENGTH else "cache"
+    if arch is not None and length <= ROW:
+        return "held"
+    segments, weights = prod(segment.shape) // length, elementwise(segment)
+    if arch is None or arch == "sm_80" or segments * length % _VECTOR:
+        return "slices"
     most_columns = MULTIPROCESSORS[arch] * _COLUMNS_OF_BLOCK
-    if resident and weights and whole and _RING_WEIGHTS < length <= most_columns:
+    if weights and whole and _RING_WEIGHTS < length <= most_columns:
         return "columns"
     fits = _REGISTERS_LENGTH < length <= RING_SLOTS * _RING_BLOCKS * RING_SLOT
-    if resident and fits and not (weights and (length > _RING_WEIGHTS or not whole)):
-        return "rings"
-    return "held" if length <= ROW else "slices"
+    return "rings" if fits and (not weights or (whole and length <= _RING_WEIGHTS)) else "slices"
