@@ -2,7 +2,7 @@
 # problem: layernorm
 # source: layernorm.yaml (sha256 a1349057673b5b7f)
 # backend: cuda, sm_90a
-# templates: plan/head.py.jinja (sha256 385df6eebe031429)
+# templates: plan/head.py.jinja (sha256 7c4621f0f5e7b9ba)
 # schedule: threads=448 ahead=5
 # render again: kernelgen render layernorm
 """LayerNorm over three trailing dimensions with an affine map for each element.
@@ -152,14 +152,6 @@ __device__ void load_constant(float (&values)[4], const float* from) {
 struct Beside {
   float bias[4];
 };
-
-// first: of the neighbours, in all of the result.
-__device__ Beside load_beside(const Arguments& a, int64_t first) {
-  Beside beside;
-  const int64_t i = first;
-  load_constant(beside.bias, a.bias + unsigned(i) / kBiasInner % kBiasSize);
-  return beside;
-}
 
 // The general kernel: a row of threads has a slice of a segment. Values are summed one by one, in
 // double.
@@ -530,7 +522,7 @@ __device__ void work(
       const int i = chunk * kChunk + thread * 4;
       const bool present = i < own.count;
       Beside beside;
-      if (present) beside = load_beside(a, start + i);
+      if (present) load_constant(beside.bias, a.bias + own.begin + i);
       if (summing < a.segments) sum_next();
       if (chunk == 0) {
         ptx::wait(&shared.settled[known.place], known.parity);

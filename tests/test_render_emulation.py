@@ -78,6 +78,7 @@ def cuda_source(name: str) -> str:
     problem, kernel, overrides = SOLUTIONS[name]
     limits: dict[str, Any] = {
         "_LEAST": 0,
+        "ROW": 0,
         "_REGISTERS_LENGTH": 1 << 14 if kernel == "registers" else 0,
         "_CACHE_LENGTH": 1 << 14 if kernel == "cache" else 0,
         "_RING_WEIGHTS": 0,

@@ -2,7 +2,7 @@
 # problem: groupnorm
 # source: groupnorm.yaml (sha256 2bc0d39570060c83)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 6a5182b0f1373e1f)
+# templates: plan/head.py.jinja (sha256 c942d07e7ec67338)
 # schedule: batch=512 slice=16384
 # render again: kernelgen render groupnorm --backend cpp
 """GroupNorm with a per-channel affine map over any number of spatial dimensions.

@@ -2,7 +2,7 @@
 # problem: instancenorm
 # source: instancenorm.yaml (sha256 1506eb1644db4ce6)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 6a5182b0f1373e1f)
+# templates: plan/head.py.jinja (sha256 c942d07e7ec67338)
 # schedule: batch=512 slice=16384
 # render again: kernelgen render instancenorm --backend cpp
 """InstanceNorm2d without affine parameters or running statistics.

@@ -72,7 +72,9 @@ def way_of(segment: Segment, arch: Architecture | None) -> Way:
     if arch is None or arch == "sm_80" or segments * length % _VECTOR:
         return "slices"
     most_columns = MULTIPROCESSORS[arch] * _COLUMNS_OF_BLOCK
-    if weights and whole and _RING_WEIGHTS < length <= most_columns:
+    others = [o for o in segment.operands if not o.is_number and o not in weights]
+    vectors = weights and whole and all(o.pattern == "each" for o in others)
+    if vectors and _RING_WEIGHTS < length <= most_columns:
         return "columns"
     fits = _REGISTERS_LENGTH < length <= RING_SLOTS * _RING_BLOCKS * RING_SLOT
     return "rings" if fits and (not weights or (whole and length <= _RING_WEIGHTS)) else "slices"
