@@ -2,7 +2,7 @@
 # problem: groupnorm
 # source: groupnorm.yaml (sha256 2bc0d39570060c83)
 # backend: cuda, sm_90a
-# templates: plan/head.py.jinja (sha256 7c4621f0f5e7b9ba)
+# templates: plan/head.py.jinja (sha256 3f8b55dd7521d56f)
 # schedule: sets=2 workers=256 vectors=4 slots=14 ahead=4 listeners=2
 # render again: kernelgen render groupnorm
 """GroupNorm with a per-channel affine map over any number of spatial dimensions.
@@ -775,6 +775,7 @@ def _group_norm(
 ) -> torch.Tensor:
     """Return add(mul(mul(sub(x, mean(x)), rsqrt(add(variance(x), 1e-05))), weight), bias)."""
     shape = x.shape
+    _expect("channels of x that are in no whole group", shape[1] % groups, 0)
     length = shape[1:].numel() // groups
     repeats = (shape[2:].numel(), shape[1])
     _expect("channels of x", shape[1], weight.numel())

@@ -2,7 +2,7 @@
 # problem: groupnorm_silu_add
 # source: groupnorm_silu_add.yaml (sha256 fc6100befea13341)
 # backend: cuda, sm_90a
-# templates: plan/head.py.jinja (sha256 7c4621f0f5e7b9ba)
+# templates: plan/head.py.jinja (sha256 3f8b55dd7521d56f)
 # schedule: sets=2 workers=256 vectors=4 slots=14 ahead=4 listeners=1
 # render again: kernelgen render groupnorm_silu_add
 """GroupNorm with a per-channel affine map, SiLU, then a residual is added.
@@ -821,6 +821,7 @@ def _group_norm_silu_add(
     shape = x.shape
     whole = torch.broadcast_shapes(shape, residual.shape)
     _expect("the shape of x", shape, whole)
+    _expect("channels of x that are in no whole group", shape[1] % groups, 0)
     length = shape[1:].numel() // groups
     repeats = (shape[2:].numel(), shape[1])
     _expect("channels of x", shape[1], weight.numel())

@@ -2,7 +2,7 @@
 # problem: instancenorm_1d
 # source: instancenorm_1d.yaml (sha256 22fffade84e3c404)
 # backend: cuda, sm_90a
-# templates: plan/head.py.jinja (sha256 7c4621f0f5e7b9ba)
+# templates: plan/head.py.jinja (sha256 3f8b55dd7521d56f)
 # schedule: threads=1024 items=32
 # render again: kernelgen render instancenorm_1d
 """InstanceNorm1d without affine parameters or running statistics.

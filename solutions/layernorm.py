@@ -2,7 +2,7 @@
 # problem: layernorm
 # source: layernorm.yaml (sha256 a1349057673b5b7f)
 # backend: cuda, sm_90a
-# templates: plan/head.py.jinja (sha256 7c4621f0f5e7b9ba)
+# templates: plan/head.py.jinja (sha256 3f8b55dd7521d56f)
 # schedule: threads=448 ahead=5
 # render again: kernelgen render layernorm
 """LayerNorm over three trailing dimensions with an affine map for each element.

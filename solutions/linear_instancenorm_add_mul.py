@@ -2,7 +2,7 @@
 # problem: linear_instancenorm_add_mul
 # source: linear_instancenorm_add_mul.yaml (sha256 9f30f4d36f97cc7e)
 # backend: cuda, sm_90a
-# templates: plan/head.py.jinja (sha256 3bcfe197909f0c1c)
+# templates: plan/head.py.jinja (sha256 d777f36b4a1d830e)
 # render again: kernelgen render linear_instancenorm_add_mul
 """Linear, InstanceNorm over each row's features, then (h + y) * y.
 

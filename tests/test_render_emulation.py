@@ -14,10 +14,12 @@ from typing import Any
 from unittest import mock
 
 import pytest
+from planned_models import problem_of
 from shared_builds import EMULATION, Libraries
 
 from kernelgen.planning.norms import ways
 from kernelgen.problem.library import load_problem
+from kernelgen.problem.record import Problem
 from kernelgen.rendering import solution
 
 pytestmark = pytest.mark.sampled
@@ -76,16 +78,21 @@ BLOCKS_OF_COLUMNS = 3
 
 def cuda_source(name: str) -> str:
     problem, kernel, overrides = SOLUTIONS[name]
+    return source_of(load_problem(problem), kernel, overrides)
+
+
+def source_of(problem: Problem, kernel: str, overrides: dict[str, Any]) -> str:
+    """Return the kernels of a problem, whose norm is for that kernel whatever its length."""
     limits: dict[str, Any] = {
         "_LEAST": 0,
         "ROW": 0,
         "_REGISTERS_LENGTH": 1 << 14 if kernel == "registers" else 0,
-        "_CACHE_LENGTH": 1 << 14 if kernel == "cache" else 0,
+        "_CACHE_LENGTH": 1 << 14 if kernel in {"cache", "registers"} else 0,
         "_RING_WEIGHTS": 0,
     }
     settings = {key: str(value) for key, value in overrides.items()}
     with mock.patch.multiple(ways, **limits):
-        text = solution.render(load_problem(problem), overrides=settings)
+        text = solution.render(problem, overrides=settings)
     source = text.split('r"""\n')[1].split('"""')[0]
     assert f"segment_in_{kernel}(" in source
     return source
@@ -116,12 +123,14 @@ def libraries(compiled_folder: Path) -> Libraries:
     return Libraries(COMPILER, sources, compiled_folder)
 
 
-def run(
+def run(  # noqa: PLR0913 - all that a launch takes
     library: ctypes.CDLL,
     kernel: str,
     tensors: Sequence[Any],
     sizes: tuple[int, int],
     repeats: tuple[int, ...] = (),
+    *,
+    numbers: tuple[float, ...] = (),
 ) -> str:
     """Launch a kernel of that name, and return the name of the last that ran.
 
@@ -135,7 +144,8 @@ def run(
     used = int(workspace_bytes(*long_sizes[:2]))
     workspace = torch.full((used + 64,), 0xAB, dtype=torch.uint8)
     pointers = [ctypes.c_void_p(tensor.data_ptr()) for tensor in (*tensors, workspace)]
-    assert getattr(library, f"{kernel}_launch")(*pointers, *long_sizes, None) == 0
+    floats = [ctypes.c_float(number) for number in numbers]
+    assert getattr(library, f"{kernel}_launch")(*pointers, *floats, *long_sizes, None) == 0
     assert not library.was_stuck()
     assert bool((workspace[used:] == 0xAB).all())
     library.launched_kernel.restype = ctypes.c_char_p
@@ -440,3 +450,56 @@ def test_an_activation_of_any_size(libraries: Libraries) -> None:
     )
     exact = torch.nn.functional.silu(exact).float().view(4, 256)
     torch.testing.assert_close(out, exact, rtol=5e-7, atol=1e-5, equal_nan=True)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "numbers"),
+    [("registers", {}), ("cache", CACHE), ("rings", RINGS), ("rings", {**RINGS, "workers": 32})],
+)
+def test_all_that_a_map_reads_beside(kernel: str, numbers: dict[str, Any], tmp_path: Path) -> None:
+    """A value each, for four neighbours, for none of them together, across, and a number."""
+    import torch
+
+    problem = problem_of(
+        tmp_path,
+        "(self.n(x) * self.odd - s) * self.gain + F.silu(y) * z",
+        layers="self.n = nn.GroupNorm(2, 8)\nself.odd = nn.Parameter(torch.ones(33))\n"
+        "self.gain = nn.Parameter(torch.ones(8, 1, 1))",
+        x="torch.randn(4, 8, 4, 33)",
+        s="0.5",
+        y="torch.randn(4, 8, 4, 33)",
+        z="torch.randn(4, 1, 4, 33)",
+    )
+    text = source_of(problem, kernel, numbers)
+    source = tmp_path / "kernels.cpp"
+    source.write_text(for_the_cpu(text))
+    subprocess.run([*COMPILER, str(source), "-o", str(tmp_path / "kernels.so")], check=True)
+    library = ctypes.CDLL(str(tmp_path / "kernels.so"))
+    library.set_device(3, 0)
+    torch.manual_seed(7)
+    x, y = torch.randn(2, 4, 8, 4, 33)
+    weight, bias, gain = torch.randn(3, 8)
+    odd, z = torch.randn(33), torch.randn(4, 1, 4, 33)
+    name = re.search(r"int64_t (\w+)_workspace_bytes", text)
+    assert name is not None
+    given = re.search(rf"int {name[1]}_launch\((.*?)\) {{", text, re.DOTALL)
+    assert given is not None
+    order = re.findall(r"const float\* (\w+)", given[1])
+    tensors = {"x": x, "weight": weight, "bias": bias, "odd": odd, "gain": gain, "y": y, "z": z}
+    repeats = {
+        "weight": (132, 8),
+        "bias": (132, 8),
+        "odd": (1, 33),
+        "gain": (132, 8),
+        "z": (132, 8),
+    }
+    assert {*order} == {*tensors}
+    out = torch.empty_like(x)
+    sizes = tuple(size for one in order for size in repeats.get(one, ()))
+    ran = run(
+        library, name[1], [*(tensors[one] for one in order), out], (8, 528), sizes, numbers=(0.5,)
+    )
+    assert ran == f"segment_in_{kernel}"
+    norm = torch.nn.functional.group_norm(x.double(), 2, weight.double(), bias.double())
+    exact = (norm * odd - 0.5) * gain.view(8, 1, 1) + torch.nn.functional.silu(y.double()) * z
+    assert worst_error(out, exact) <= 5e-6

@@ -2,7 +2,7 @@
 # problem: groupnorm
 # source: groupnorm.yaml (sha256 2bc0d39570060c83)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 c942d07e7ec67338)
+# templates: plan/head.py.jinja (sha256 a17a3396d42b8a23)
 # schedule: batch=512 slice=16384
 # render again: kernelgen render groupnorm --backend cpp
 """GroupNorm with a per-channel affine map over any number of spatial dimensions.
@@ -237,6 +237,7 @@ def _group_norm(
 ) -> torch.Tensor:
     """Return add(mul(mul(sub(x, mean(x)), rsqrt(add(variance(x), 1e-05))), weight), bias)."""
     shape = x.shape
+    _expect("channels of x that are in no whole group", shape[1] % groups, 0)
     length = shape[1:].numel() // groups
     repeats = (shape[2:].numel(), shape[1])
     _expect("channels of x", shape[1], weight.numel())

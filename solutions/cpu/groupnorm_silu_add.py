@@ -2,7 +2,7 @@
 # problem: groupnorm_silu_add
 # source: groupnorm_silu_add.yaml (sha256 fc6100befea13341)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 c942d07e7ec67338)
+# templates: plan/head.py.jinja (sha256 a17a3396d42b8a23)
 # schedule: batch=512 slice=16384
 # render again: kernelgen render groupnorm_silu_add --backend cpp
 """GroupNorm with a per-channel affine map, SiLU, then a residual is added.
@@ -269,6 +269,7 @@ def _group_norm_silu_add(
     shape = x.shape
     whole = torch.broadcast_shapes(shape, residual.shape)
     _expect("the shape of x", shape, whole)
+    _expect("channels of x that are in no whole group", shape[1] % groups, 0)
     length = shape[1:].numel() // groups
     repeats = (shape[2:].numel(), shape[1])
     _expect("channels of x", shape[1], weight.numel())

@@ -2,7 +2,7 @@
 # problem: instancenorm
 # source: instancenorm.yaml (sha256 1506eb1644db4ce6)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 c942d07e7ec67338)
+# templates: plan/head.py.jinja (sha256 a17a3396d42b8a23)
 # schedule: batch=512 slice=16384
 # render again: kernelgen render instancenorm --backend cpp
 """InstanceNorm2d without affine parameters or running statistics.

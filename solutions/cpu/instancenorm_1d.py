@@ -2,7 +2,7 @@
 # problem: instancenorm_1d
 # source: instancenorm_1d.yaml (sha256 22fffade84e3c404)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 c942d07e7ec67338)
+# templates: plan/head.py.jinja (sha256 a17a3396d42b8a23)
 # schedule: batch=512 slice=16384
 # render again: kernelgen render instancenorm_1d --backend cpp
 """InstanceNorm1d without affine parameters or running statistics.

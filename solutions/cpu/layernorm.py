@@ -2,7 +2,7 @@
 # problem: layernorm
 # source: layernorm.yaml (sha256 a1349057673b5b7f)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 c942d07e7ec67338)
+# templates: plan/head.py.jinja (sha256 a17a3396d42b8a23)
 # schedule: batch=512 slice=16384
 # render again: kernelgen render layernorm --backend cpp
 """LayerNorm over three trailing dimensions with an affine map for each element.

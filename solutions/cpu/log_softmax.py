@@ -2,7 +2,7 @@
 # problem: log_softmax
 # source: log_softmax.yaml (sha256 172b4fab7bdefbfe)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 6cc57f6fe9b84720)
+# templates: plan/head.py.jinja (sha256 6d657b2ab0cc9864)
 # schedule: batch=512 slice=16384
 # render again: kernelgen render log_softmax --backend cpp
 """logarithm of softmax along dimension 1.
