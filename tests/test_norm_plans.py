@@ -117,6 +117,16 @@ def test_which_norms_stay_whole(
     assert [(one.kind, one.by) for one in found] == ([(kind, by)] if kind else [])
 
 
+@pytest.mark.parametrize(
+    ("forward", "shape"), [("self.n(x[0])", (8, 5, 4)), ("self.n(x[0][None])", (1, 8, 5, 4))]
+)
+def test_an_image_is_no_batch_of_one(forward: str, shape: tuple[int, ...], tmp_path: Path) -> None:
+    layers = "self.n = nn.InstanceNorm2d(8)"
+    stages = plan_in(tmp_path, f"{forward} * 2", layers=layers, x=IMAGE).stages
+    (segment,) = (one for one in stages if isinstance(one, Segment))
+    assert segment.shape == shape
+
+
 def test_softmax_takes_one_reduction(tmp_path: Path) -> None:
     first, _ = kernels(planned(tmp_path, "torch.softmax(x, 1)", x=IMAGE))
     assert isinstance(first, Reduce)

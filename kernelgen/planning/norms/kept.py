@@ -37,7 +37,7 @@ def with_norms(graph: Graph, names: Iterable[str]) -> Graph:
     unbatched: set[str] = set()
 
     def become(node: Node, _: object) -> list[Node]:
-        if node.aten.startswith("squeeze.") and node.reads[0] in unbatched:
+        if node.aten == "squeeze.dim" and node.argument("self") in unbatched:
             return [node.calling("alias.default", self=Reference(node.reads[0]))]
         if node.name not in kept or (norm := found.norm(node)) is None:
             return [node]
@@ -60,6 +60,7 @@ class _Norms:
         self._types = graph.types
         self._nodes = {node.name: node for node in graph.nodes}
         self._paths = {i.name: i.path for i in graph.inputs}
+        self._outputs = {*graph.outputs, *graph.updates.values()}
         self._readers: dict[str, list[Node]] = {}
         for node in graph.nodes:
             for name in node.reads:
@@ -113,9 +114,13 @@ class _Norms:
     def unbatched(self, norm: Node) -> str | None:
         """Return the image that a norm of channels has as a batch of one, None if it has more."""
         before = self._nodes.get(norm.argument("self"))
-        if before is None or norm.aten != "segment.channels":
+        after = self._readers.get(norm.name, [])
+        if before is None or norm.aten != "segment.channels" or norm.name in self._outputs:
             return None
         if before.aten != "unsqueeze.default" or before.arguments["dim"] != 0:
+            return None
+        is_taken_back = after and all(one.aten == "squeeze.dim" for one in after)
+        if not is_taken_back or any(one.arguments["dim"] != 0 for one in after):
             return None
         return before.argument("self")
 
