@@ -287,6 +287,12 @@ SEGMENTS = [
     # What stays two kernels.
     Sample(RMS, "x=3,129,2", launches=2),
     Sample("torch.softmax(x, 1)", "x=3,8193", launches=1),
+    # A value that is gathered and mapped, a weight, and what a norm gathers in float and in double.
+    Sample("torch.softmax(x * 2 + 1, 1) * y", "x=3,8193 y=8193"),
+    Sample("x.exp() / x.exp().sum(1, keepdim=True) + y", "x=3,8193 y=3,8193"),
+    Sample("x * torch.rsqrt(x.pow(2).mean(1, keepdim=True) + 1e-6) * y", "x=3,8193 y=8193"),
+    Sample("(x.sin() - x.sin().mean(1, keepdim=True)) / x.sin().std(1, keepdim=True)", "x=3,8193",
+           launches=2),
     Sample("x / x.sum((0, 2), keepdim=True)", "x=3,8,4", launches=2),
     Sample("x / x.prod(1, keepdim=True)", "x=3,8", launches=2),
     Sample("(lambda m: (x / m, m))(x.sum(1, keepdim=True))", "x=3,8", launches=2),

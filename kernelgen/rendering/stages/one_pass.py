@@ -61,7 +61,8 @@ def render_one_pass(stage: Segment, backend: Backend, arch: str, schedule: Sched
         lines.append(f"const double {one.name} = {found};")
     epilogue = body_of(stage.epilogue, list(stage.outcome.values()), backend, double=True)
     known = dict(zip(stage.outcome, epilogue.values, strict=True))
-    body = body_of(after.steps, [after.result], backend, element_names(operands, backend))
+    steps = (*stage.steps, *after.steps) if stage.held else after.steps
+    body = body_of(steps, [after.result], backend, element_names(operands, backend))
     formula = formula_of(stage)
     names = (
         names_of(stage, backend, operands)
