@@ -57,8 +57,7 @@ MODELS = {
     "linear_groupnorm_hardtanh": Sample(
         layers="self.linear = nn.Linear(8, 12); self.norm = nn.GroupNorm(3, 12)",
         forward="return F.hardtanh(self.norm(self.linear(x)))",
-        stages="library:linear view:unflatten view:view view:view reduce:mean,variance map "
-        "view:flatten",
+        stages="library:linear segment:mean,variance map",
     ),
     "matmul_pool_sum": Sample(
         layers="self.linear = nn.Linear(8, 12); self.pool = nn.MaxPool1d(2)",
@@ -80,7 +79,7 @@ MODELS = {
                 x = x + layer(torch.softmax(x, 1))
             return x
         """,
-        stages="reduce:max,sumexp map library:linear reduce:max,sumexp map library:linear map "
+        stages="segment:max,sumexp library:linear reduce:max,sumexp map library:linear map "
         "reduce:max,sumexp map library:linear reduce:max,sumexp map library:linear map",
     ),
     "mse": Sample(

@@ -164,9 +164,9 @@ def test_wrong_inputs_are_refused_with_what_was_expected(built: dict[str, Module
     import torch
 
     group = built["groupnorm"].ModelNew(64, 8)
-    with pytest.raises(ValueError, match=r"x: expected \(N, 64, \.\.\.\), got \(2, 32, 4\)"):
+    with pytest.raises(ValueError, match="channels of x: the file is for 64, got 32"):
         group(torch.rand(2, 32, 4))
-    with pytest.raises(ValueError, match=r"expected torch\.float32 on cpu, got torch\.float64"):
+    with pytest.raises(ValueError, match=r"expected torch\.float32 on the CPU, got torch\.float64"):
         group(torch.rand(2, 64, 4).double())
     product = built["matmul"].ModelNew()
     with pytest.raises(ValueError, match=r"\(3, 8\) and \(6, 8\) cannot be multiplied"):

@@ -377,7 +377,7 @@ def test_a_file_is_traced_once_at_a_size(tmp_path: Path, monkeypatch: pytest.Mon
     asked: list[str] = []
 
     def noted(traces: tuple[Trace, ...], *others: Any) -> list[Any]:
-        asked.extend(trace.source for trace in traces)
+        asked.extend(trace.source for trace in traces if trace.resize is None)
         return ask(traces, *others)
 
     ask = capture._traced  # noqa: SLF001 - where a process is asked

@@ -8,9 +8,8 @@ from kernelgen.errors import ProblemError
 from kernelgen.planning.capture import graph_of, graphs_of
 from kernelgen.planning.claims import with_products
 from kernelgen.planning.graph import Argument, Graph, TensorType
-from kernelgen.planning.norms.kept import kept_norms
 from kernelgen.planning.plan import Library, Plan, Reduce, Source, Stage
-from kernelgen.planning.planner import plan_of_simple, simplified
+from kernelgen.planning.planner import plan_of_simple, simplified, whole_norms
 from kernelgen.planning.products.choice import DEFAULT_ARCHITECTURE, Architecture
 from kernelgen.planning.segments import with_maps_fused
 from kernelgen.planning.sizes import dimensions_of, resizes_of, sizes_like, with_size
@@ -41,7 +40,7 @@ def plan_of_problem(
         KernelgenFault: the process that traces does not start, or cannot be contained.
     """
     traced = graph_of(problem, main, device)
-    whole = kept_norms(traced)
+    whole = whole_norms(traced)
     graph = _with_sizes(problem, main, device, traced, whole)
     plan = plan_of_simple(graph)
     free: set[str] = set()

@@ -19,7 +19,7 @@ from kernelgen.planning.plan import Plan, Source, reads, writes
 from kernelgen.planning.pooling import window_of, with_means
 from kernelgen.planning.reductions import gathers_of
 from kernelgen.planning.rewrites.builder import DTYPES
-from kernelgen.planning.rewrites.decompose import decomposed
+from kernelgen.planning.rewrites.decompose import decomposed, prepared
 from kernelgen.planning.rewrites.scans import with_scans
 
 # What a kernel reads and writes; everything else stays in torch.
@@ -29,7 +29,12 @@ _TAKEN = {"float": ("float32", "bool"), "bool": ("bool",), "any": ("float32", "b
 
 def plan_of(graph: Graph) -> Plan:
     """Return the plan of a graph. Every graph has one: what is not known stays in torch."""
-    return plan_of_simple(simplified(graph, kept_norms(graph)))
+    return plan_of_simple(simplified(graph, whole_norms(graph)))
+
+
+def whole_norms(graph: Graph) -> frozenset[str]:
+    """Return the names of the nodes that end a norm which stays whole."""
+    return kept_norms(prepared(graph))
 
 
 def simplified(graph: Graph, whole: Iterable[str]) -> Graph:
@@ -38,7 +43,7 @@ def simplified(graph: Graph, whole: Iterable[str]) -> Graph:
     The norms that end with nodes of these names stay whole; other graphs of the Model keep those
     of the main case's, so that their plans are alike.
     """
-    return with_scans(with_means(decomposed(with_norms(graph, whole))))
+    return with_scans(with_means(decomposed(with_norms(prepared(graph), whole))))
 
 
 def plan_of_simple(graph: Graph) -> Plan:

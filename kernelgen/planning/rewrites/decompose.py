@@ -59,9 +59,13 @@ _CONVOLUTIONS = {
 }
 
 
+def prepared(graph: Graph) -> Graph:
+    """Return a graph in which products are linear layers and biases stand apart, where they may."""
+    return _with_biases_apart(_with_linear_layers(graph))
+
+
 def decomposed(graph: Graph) -> Graph:
     """Return a graph in which each of these operators is several simpler ones."""
-    graph = _with_biases_apart(_with_linear_layers(graph))
     graph = with_cross_entropies(with_running_statistics(graph))
     parts: dict[tuple[str, Argument], Reference] = {}  # of results that are several
 
