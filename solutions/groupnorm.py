@@ -2,7 +2,7 @@
 # problem: groupnorm
 # source: groupnorm.yaml (sha256 2bc0d39570060c83)
 # backend: cuda, sm_90a
-# templates: plan/head.py.jinja (sha256 3f8b55dd7521d56f)
+# templates: plan/head.py.jinja (sha256 cd2474cefab5dd5e)
 # schedule: sets=2 workers=256 vectors=4 slots=14 ahead=4 listeners=2
 # render again: kernelgen render groupnorm
 """GroupNorm with a per-channel affine map over any number of spatial dimensions.
@@ -67,7 +67,7 @@ __device__ double warp_sum(double value) {
   return value;
 }
 
-// What is lost of a number when it is rounded to a float.
+// The part of a number that is lost when it is rounded to a float.
 __device__ float rest_of(double exact) {
   const double rest = exact - static_cast<float>(exact);
   return isfinite(rest) ? static_cast<float>(rest) : 0.0f;

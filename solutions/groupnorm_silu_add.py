@@ -2,7 +2,7 @@
 # problem: groupnorm_silu_add
 # source: groupnorm_silu_add.yaml (sha256 fc6100befea13341)
 # backend: cuda, sm_90a
-# templates: plan/head.py.jinja (sha256 3f8b55dd7521d56f)
+# templates: plan/head.py.jinja (sha256 cd2474cefab5dd5e)
 # schedule: sets=2 workers=256 vectors=4 slots=14 ahead=4 listeners=1
 # render again: kernelgen render groupnorm_silu_add
 """GroupNorm with a per-channel affine map, SiLU, then a residual is added.
@@ -97,7 +97,7 @@ __device__ double warp_sum(double value) {
   return value;
 }
 
-// What is lost of a number when it is rounded to a float.
+// The part of a number that is lost when it is rounded to a float.
 __device__ float rest_of(double exact) {
   const double rest = exact - static_cast<float>(exact);
   return isfinite(rest) ? static_cast<float>(rest) : 0.0f;

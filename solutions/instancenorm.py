@@ -2,7 +2,7 @@
 # problem: instancenorm
 # source: instancenorm.yaml (sha256 1506eb1644db4ce6)
 # backend: cuda, sm_90a
-# templates: plan/head.py.jinja (sha256 3f8b55dd7521d56f)
+# templates: plan/head.py.jinja (sha256 cd2474cefab5dd5e)
 # schedule: sets=2 workers=256 vectors=4 slots=14 ahead=4 listeners=2
 # render again: kernelgen render instancenorm
 """InstanceNorm2d without affine parameters or running statistics.
@@ -61,7 +61,7 @@ __device__ double warp_sum(double value) {
   return value;
 }
 
-// What is lost of a number when it is rounded to a float.
+// The part of a number that is lost when it is rounded to a float.
 __device__ float rest_of(double exact) {
   const double rest = exact - static_cast<float>(exact);
   return isfinite(rest) ? static_cast<float>(rest) : 0.0f;
@@ -732,7 +732,7 @@ def _instance_norm(x: torch.Tensor) -> torch.Tensor:
     """Return mul(sub(x, mean(x)), rsqrt(add(variance(x), 1e-05)))."""
     x = _readable("x", x, torch.float32)
     shape = x.shape
-    _expect("whether x is of images", len(shape) in (3, 4), True)
+    _expect("dimensions of x", len(shape), 3 if len(shape) < 4 else 4)
     length = shape[-2 :].numel()
     out = torch.empty(shape, dtype=torch.float32, device=x.device)
     if shape.numel() > 0:

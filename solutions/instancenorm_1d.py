@@ -2,7 +2,7 @@
 # problem: instancenorm_1d
 # source: instancenorm_1d.yaml (sha256 22fffade84e3c404)
 # backend: cuda, sm_90a
-# templates: plan/head.py.jinja (sha256 3f8b55dd7521d56f)
+# templates: plan/head.py.jinja (sha256 cd2474cefab5dd5e)
 # schedule: threads=1024 items=32
 # render again: kernelgen render instancenorm_1d
 """InstanceNorm1d without affine parameters or running statistics.
@@ -59,7 +59,7 @@ __device__ double warp_sum(double value) {
   return value;
 }
 
-// What is lost of a number when it is rounded to a float.
+// The part of a number that is lost when it is rounded to a float.
 __device__ float rest_of(double exact) {
   const double rest = exact - static_cast<float>(exact);
   return isfinite(rest) ? static_cast<float>(rest) : 0.0f;
@@ -408,7 +408,7 @@ def _instance_norm(x: torch.Tensor) -> torch.Tensor:
     """Return mul(sub(x, mean(x)), rsqrt(add(variance(x), 1e-05)))."""
     x = _readable("x", x, torch.float32)
     shape = x.shape
-    _expect("whether x is of images", len(shape) in (2, 3), True)
+    _expect("dimensions of x", len(shape), 2 if len(shape) < 3 else 3)
     length = shape[-1 :].numel()
     out = torch.empty(shape, dtype=torch.float32, device=x.device)
     if shape.numel() > 0:

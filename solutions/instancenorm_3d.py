@@ -2,7 +2,7 @@
 # problem: instancenorm_3d
 # source: instancenorm_3d.yaml (sha256 5702e9eb5e41c361)
 # backend: cuda, sm_90a
-# templates: plan/head.py.jinja (sha256 3f8b55dd7521d56f)
+# templates: plan/head.py.jinja (sha256 cd2474cefab5dd5e)
 # schedule: sets=2 workers=256 vectors=4 slots=14 ahead=4 listeners=2
 # render again: kernelgen render instancenorm_3d
 """InstanceNorm3d with a per-channel affine map, without running statistics.
@@ -68,7 +68,7 @@ __device__ double warp_sum(double value) {
   return value;
 }
 
-// What is lost of a number when it is rounded to a float.
+// The part of a number that is lost when it is rounded to a float.
 __device__ float rest_of(double exact) {
   const double rest = exact - static_cast<float>(exact);
   return isfinite(rest) ? static_cast<float>(rest) : 0.0f;
@@ -767,7 +767,7 @@ def _workspace(name: str, device: torch.device, *sizes: int) -> torch.Tensor:
 def _instance_norm(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
     """Return add(mul(mul(sub(x, mean(x)), rsqrt(add(variance(x), 1e-05))), weight), bias)."""
     shape = x.shape
-    _expect("whether x is of images", len(shape) in (4, 5), True)
+    _expect("dimensions of x", len(shape), 4 if len(shape) < 5 else 5)
     length = shape[-3 :].numel()
     repeats = (shape[-3:].numel(), shape[-4])
     _expect("channels of x", shape[-4], weight.numel())

@@ -2,7 +2,7 @@
 # problem: linear_instancenorm_add_mul
 # source: linear_instancenorm_add_mul.yaml (sha256 9f30f4d36f97cc7e)
 # backend: cuda, sm_90a
-# templates: plan/head.py.jinja (sha256 d777f36b4a1d830e)
+# templates: plan/head.py.jinja (sha256 7f610006c9a19902)
 # render again: kernelgen render linear_instancenorm_add_mul
 """Linear, InstanceNorm over each row's features, then (h + y) * y.
 
@@ -978,7 +978,7 @@ __device__ double warp_sum(double value) {
   return value;
 }
 
-// What is lost of a number when it is rounded to a float.
+// The part of a number that is lost when it is rounded to a float.
 __device__ float rest_of(double exact) {
   const double rest = exact - static_cast<float>(exact);
   return isfinite(rest) ? static_cast<float>(rest) : 0.0f;
@@ -1430,7 +1430,7 @@ def _instance_norm(x: torch.Tensor) -> torch.Tensor:
     """Return mul(sub(x, mean(x)), rsqrt(add(variance(x), 1e-05)))."""
     x = _readable("x", x, torch.float32)
     shape = x.shape
-    _expect("whether x is of images", len(shape) in (3, 4), True)
+    _expect("dimensions of x", len(shape), 3 if len(shape) < 4 else 4)
     length = shape[-2 :].numel()
     out = torch.empty(shape, dtype=torch.float32, device=x.device)
     if shape.numel() > 0:

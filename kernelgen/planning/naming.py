@@ -22,7 +22,7 @@ CPP_WORDS = frozenset(
     typeid typename union unix unsigned using virtual void volatile wchar_t xor xor_eq
     """.split()  # noqa: SIM905 - a list of words reads best as words
 )
-# What kernels and their templates call things beside an operand and a step.
+# Names in kernels and their templates beside those of operands and steps.
 _TAKEN = CPP_WORDS | frozenset(
     """
     a across_block across_lanes add address after aligned all and any arguments around as_int at

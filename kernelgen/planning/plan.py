@@ -1,4 +1,4 @@
-"""What a solution does, stage by stage: a pure function of a graph, and what templates render.
+"""A solution as stages: a pure function of a graph, and the source of all rendering.
 
 A stage reads values and makes values; both have the names that the solution's forward gives them.
 """
@@ -15,10 +15,10 @@ StepValue = str | float | int | bool
 """The name of an operand or of an earlier step, or a number."""
 
 POOLED = "pooled"
-"""What a pool's epilogue calls the outcome of a window; no operand and no step has the name."""
+"""The outcome of a window in a pool's epilogue; no operand and no step has the name."""
 
 MULTIPLIED = "multiplied"
-"""What a product's epilogue calls the sum of an element's products; likewise."""
+"""The sum of an element's products in a product's epilogue; likewise."""
 
 Way = Literal["held", "registers", "cache", "rings", "columns", "slices"]
 """How the kernels of a segment hold it: in the registers of threads, of a block, in a block's L1
@@ -102,7 +102,7 @@ class Map(msgspec.Struct, frozen=True, kw_only=True, tag="map"):
 
 
 class Accumulator(msgspec.Struct, frozen=True, kw_only=True):
-    """What is gathered over the reduced elements.
+    """A number that is gathered over the reduced elements.
 
     Attributes:
         name: of its outcome, for the epilogue.
@@ -369,7 +369,7 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """What a forward does.
+    """A forward as stages.
 
     Attributes:
         arguments: forward's parameters.

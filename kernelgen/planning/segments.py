@@ -117,7 +117,7 @@ def _takes(first: Segment | Pool | Product, second: Map) -> bool:
         return True
     product = first  # whose tensor cores wait meanwhile
     costly = sum(step.operator in _COSTLY for step in second.steps)
-    # What is mapped would be the sum of all runs.
+    # With several runs, their sum would be mapped.
     whole = product.fast.runs == 1 and second.results[0].type.dtype == "float32"
     return whole and costly <= 1
 

@@ -131,7 +131,7 @@ def plan_text(
             if path not in plan.attributes:
                 body.append(f"{place}.copy_({known[value]})")
                 continue
-            # What the caller holds as well may change before the next call.
+            # A tensor that the caller holds as well may change before the next call.
             shared = value in plan.outputs or value not in made_here
             body.append(f"{place} = {known[value]}{'.clone()' if shared else ''}")
         outputs = tuple(known[name] for name in plan.outputs)

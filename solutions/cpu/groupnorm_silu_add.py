@@ -2,7 +2,7 @@
 # problem: groupnorm_silu_add
 # source: groupnorm_silu_add.yaml (sha256 fc6100befea13341)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 a17a3396d42b8a23)
+# templates: plan/head.py.jinja (sha256 91127be46d2ed3a6)
 # schedule: batch=512 slice=16384
 # render again: kernelgen render groupnorm_silu_add --backend cpp
 """GroupNorm with a per-channel affine map, SiLU, then a residual is added.
@@ -124,7 +124,10 @@ inline Partial partial_of(const float* x, int64_t count) {
   return {n, near + off, std::max(squares - rest * off, 0.0)};
 }
 
-// What is lost of a number when it is rounded to a float.
+// Where the run after that of a position begins.
+inline int64_t next_run(int64_t at, int64_t run) { return at - at % run + run; }
+
+// The part of a number that is lost when it is rounded to a float.
 inline float rest_of(double exact) {
   const double rest = exact - static_cast<float>(exact);
   return std::isfinite(rest) ? static_cast<float>(rest) : 0.0f;
@@ -139,9 +142,6 @@ inline Outcome outcome_of(const Partial& s, double length) {
   const double variance = s.m2 / length;
   return {float(mean), float(1.0f / std::sqrt(variance + 1e-05f)), rest_of(mean)};
 }
-
-// Where the run after that of a position begins.
-inline int64_t next_run(int64_t at, int64_t run) { return at - at % run + run; }
 
 // Maps elements [begin, end) of all segments, which are of one.
 inline void map(const Arguments& a, const Outcome& o, int64_t begin, int64_t end) {

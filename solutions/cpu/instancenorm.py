@@ -2,7 +2,7 @@
 # problem: instancenorm
 # source: instancenorm.yaml (sha256 1506eb1644db4ce6)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 a17a3396d42b8a23)
+# templates: plan/head.py.jinja (sha256 91127be46d2ed3a6)
 # schedule: batch=512 slice=16384
 # render again: kernelgen render instancenorm --backend cpp
 """InstanceNorm2d without affine parameters or running statistics.
@@ -92,7 +92,7 @@ inline Partial partial_of(const float* x, int64_t count) {
   return {n, near + off, std::max(squares - rest * off, 0.0)};
 }
 
-// What is lost of a number when it is rounded to a float.
+// The part of a number that is lost when it is rounded to a float.
 inline float rest_of(double exact) {
   const double rest = exact - static_cast<float>(exact);
   return std::isfinite(rest) ? static_cast<float>(rest) : 0.0f;
@@ -221,7 +221,7 @@ def _instance_norm(x: torch.Tensor) -> torch.Tensor:
     """Return mul(sub(x, mean(x)), rsqrt(add(variance(x), 1e-05)))."""
     x = _readable("x", x, torch.float32)
     shape = x.shape
-    _expect("whether x is of images", len(shape) in (3, 4), True)
+    _expect("dimensions of x", len(shape), 3 if len(shape) < 4 else 4)
     length = shape[-2 :].numel()
     out = torch.empty(shape, dtype=torch.float32, device=x.device)
     if shape.numel() > 0:

@@ -2,7 +2,7 @@
 # problem: instancenorm_1d
 # source: instancenorm_1d.yaml (sha256 22fffade84e3c404)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 a17a3396d42b8a23)
+# templates: plan/head.py.jinja (sha256 91127be46d2ed3a6)
 # schedule: batch=512 slice=16384
 # render again: kernelgen render instancenorm_1d --backend cpp
 """InstanceNorm1d without affine parameters or running statistics.
@@ -91,7 +91,7 @@ inline Partial partial_of(const float* x, int64_t count) {
   return {n, near + off, std::max(squares - rest * off, 0.0)};
 }
 
-// What is lost of a number when it is rounded to a float.
+// The part of a number that is lost when it is rounded to a float.
 inline float rest_of(double exact) {
   const double rest = exact - static_cast<float>(exact);
   return std::isfinite(rest) ? static_cast<float>(rest) : 0.0f;
@@ -220,7 +220,7 @@ def _instance_norm(x: torch.Tensor) -> torch.Tensor:
     """Return mul(sub(x, mean(x)), rsqrt(add(variance(x), 1e-05)))."""
     x = _readable("x", x, torch.float32)
     shape = x.shape
-    _expect("whether x is of images", len(shape) in (2, 3), True)
+    _expect("dimensions of x", len(shape), 2 if len(shape) < 3 else 3)
     length = shape[-1 :].numel()
     out = torch.empty(shape, dtype=torch.float32, device=x.device)
     if shape.numel() > 0:

@@ -2,7 +2,7 @@
 # problem: instancenorm_3d
 # source: instancenorm_3d.yaml (sha256 5702e9eb5e41c361)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 a17a3396d42b8a23)
+# templates: plan/head.py.jinja (sha256 91127be46d2ed3a6)
 # schedule: batch=512 slice=16384
 # render again: kernelgen render instancenorm_3d --backend cpp
 """InstanceNorm3d with a per-channel affine map, without running statistics.
@@ -97,7 +97,10 @@ inline Partial partial_of(const float* x, int64_t count) {
   return {n, near + off, std::max(squares - rest * off, 0.0)};
 }
 
-// What is lost of a number when it is rounded to a float.
+// Where the run after that of a position begins.
+inline int64_t next_run(int64_t at, int64_t run) { return at - at % run + run; }
+
+// The part of a number that is lost when it is rounded to a float.
 inline float rest_of(double exact) {
   const double rest = exact - static_cast<float>(exact);
   return std::isfinite(rest) ? static_cast<float>(rest) : 0.0f;
@@ -112,9 +115,6 @@ inline Outcome outcome_of(const Partial& s, double length) {
   const double variance = s.m2 / length;
   return {float(mean), float(1.0f / std::sqrt(variance + 1e-05f)), rest_of(mean)};
 }
-
-// Where the run after that of a position begins.
-inline int64_t next_run(int64_t at, int64_t run) { return at - at % run + run; }
 
 // Maps elements [begin, end) of all segments, which are of one.
 inline void map(const Arguments& a, const Outcome& o, int64_t begin, int64_t end) {
@@ -236,7 +236,7 @@ def _expect(name: str, found: object, expected: object) -> None:
 def _instance_norm(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
     """Return add(mul(mul(sub(x, mean(x)), rsqrt(add(variance(x), 1e-05))), weight), bias)."""
     shape = x.shape
-    _expect("whether x is of images", len(shape) in (4, 5), True)
+    _expect("dimensions of x", len(shape), 4 if len(shape) < 5 else 5)
     length = shape[-3 :].numel()
     repeats = (shape[-3:].numel(), shape[-4])
     _expect("channels of x", shape[-4], weight.numel())

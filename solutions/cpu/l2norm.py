@@ -2,7 +2,7 @@
 # problem: l2norm
 # source: l2norm.yaml (sha256 e76cc56ae7bc3a30)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 6d657b2ab0cc9864)
+# templates: plan/head.py.jinja (sha256 274b1423d6c896ec)
 # schedule: batch=512 slice=16384
 # render again: kernelgen render l2norm --backend cpp
 """x divided by its Euclidean norm along dimension 1.

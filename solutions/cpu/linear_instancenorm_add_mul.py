@@ -2,7 +2,7 @@
 # problem: linear_instancenorm_add_mul
 # source: linear_instancenorm_add_mul.yaml (sha256 9f30f4d36f97cc7e)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 21026a068044209e)
+# templates: plan/head.py.jinja (sha256 036bae3fd60494ef)
 # schedule: batch=512 slice=16384
 # render again: kernelgen render linear_instancenorm_add_mul --backend cpp
 """Linear, InstanceNorm over each row's features, then (h + y) * y.
@@ -94,7 +94,7 @@ inline Partial partial_of(const float* x, int64_t count) {
   return {n, near + off, std::max(squares - rest * off, 0.0)};
 }
 
-// What is lost of a number when it is rounded to a float.
+// The part of a number that is lost when it is rounded to a float.
 inline float rest_of(double exact) {
   const double rest = exact - static_cast<float>(exact);
   return std::isfinite(rest) ? static_cast<float>(rest) : 0.0f;
@@ -235,7 +235,7 @@ def _instance_norm(x: torch.Tensor) -> torch.Tensor:
     """Return mul(sub(x, mean(x)), rsqrt(add(variance(x), 1e-05)))."""
     x = _readable("x", x, torch.float32)
     shape = x.shape
-    _expect("whether x is of images", len(shape) in (3, 4), True)
+    _expect("dimensions of x", len(shape), 3 if len(shape) < 4 else 4)
     length = shape[-2 :].numel()
     out = torch.empty(shape, dtype=torch.float32, device=x.device)
     if shape.numel() > 0:

@@ -2,7 +2,7 @@
 # problem: log_softmax
 # source: log_softmax.yaml (sha256 172b4fab7bdefbfe)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 6d657b2ab0cc9864)
+# templates: plan/head.py.jinja (sha256 274b1423d6c896ec)
 # schedule: batch=512 slice=16384
 # render again: kernelgen render log_softmax --backend cpp
 """logarithm of softmax along dimension 1.
@@ -143,7 +143,7 @@ inline Partial partial_of(const float* x, int64_t count) {
   return all;
 }
 
-// What is lost of a number when it is rounded to a float.
+// The part of a number that is lost when it is rounded to a float.
 inline float rest_of(double exact) {
   const double rest = exact - static_cast<float>(exact);
   return std::isfinite(rest) ? static_cast<float>(rest) : 0.0f;

@@ -2,7 +2,7 @@
 # problem: rmsnorm
 # source: rmsnorm.yaml (sha256 f46cc0049780c4dd)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 a17a3396d42b8a23)
+# templates: plan/head.py.jinja (sha256 91127be46d2ed3a6)
 # schedule: batch=512 slice=16384
 # render again: kernelgen render rmsnorm --backend cpp
 """RMSNorm over the last dimension with a weight for each element.
@@ -75,6 +75,9 @@ inline Partial partial_of(const float* x, int64_t count) {
   return {sum};
 }
 
+// Where the run after that of a position begins.
+inline int64_t next_run(int64_t at, int64_t run) { return at - at % run + run; }
+
 struct Outcome {
   float rsqrt_;
 };
@@ -83,9 +86,6 @@ inline Outcome outcome_of(const Partial& s, double length) {
   const double mean = s.total / length;
   return {float(1.0f / std::sqrt(mean + 1e-05f))};
 }
-
-// Where the run after that of a position begins.
-inline int64_t next_run(int64_t at, int64_t run) { return at - at % run + run; }
 
 // Maps elements [begin, end) of all segments, which are of one.
 inline void map(const Arguments& a, const Outcome& o, int64_t begin, int64_t end) {

@@ -68,7 +68,7 @@ _FORMULAS = {
     ),
 }
 _LINE = re.compile(r"(\w+) = (\w+)\((\w+)(?:, (\w+))?\)")
-# What a layer's is called; the others have the names of their statistics.
+# Names of layers' norms; the others have the names of their statistics.
 _NAMES = {
     ("moments", "groups"): "group_norm",
     ("moments", "channels"): "instance_norm",
@@ -157,9 +157,7 @@ def _length(kind: str, arguments: Mapping[str, Argument], shape: tuple[int, ...]
     match kind:
         case "groups":
             return prod(shape[1:]) // cast("int", arguments["count"])
-        case "rows":
-            return prod(shape[-cast("int", arguments["count"]) :])
-        case "channels":
+        case "rows" | "channels":
             return prod(shape[-cast("int", arguments["count"]) :])
         case _:
             return shape[-1]

@@ -11,8 +11,8 @@ from kernelgen.planning.plan import Operand, Segment, Way
 from kernelgen.planning.products.choice import MULTIPROCESSORS, Architecture
 
 Statistics = Literal["moments", "total", "softmax"]
-"""What is gathered of a value: its sum and that of its squares; its sum; its maximum and the sum of
-exponentials of the distances from that."""
+"""Sums that are gathered of a value: its own and that of its squares; its own; its maximum and the
+sum of exponentials of the distances from that."""
 
 ROW = 8192  # values that the threads of a block hold
 _VECTOR = 4

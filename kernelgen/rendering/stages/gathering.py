@@ -1,4 +1,4 @@
-"""What the kinds of stages have in common: what they read, and their templates."""
+"""Names that the templates of all kinds of stages are given: operands, results, steps."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -21,7 +21,7 @@ _HOW = {
 }
 # Operators that are as fast in double; what becomes of elements by others is gathered in float.
 _IN_DOUBLE = frozenset(("abs", "add", "mul", "neg", "pow_2", "square", "sub"))
-# What is gathered -> each accumulator's outcome, in double. A distance is from `first`.
+# Statistics -> each accumulator's outcome, in double. A distance is from `first`.
 _OUTCOMES = {
     "moments": {
         "mean": "{first} + s.sum / length",

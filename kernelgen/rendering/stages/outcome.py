@@ -1,4 +1,4 @@
-"""What both renderings of a segment share: its extent, its formula, and its outcome's precision."""
+"""Parts that both renderings of a segment share: extent, formula, the outcome's precision."""
 
 from typing import Any
 

@@ -25,7 +25,7 @@ _THREADS = 128
 
 
 class Sum(msgspec.Struct, frozen=True, kw_only=True):
-    """What is gathered over a segment in one variable.
+    """A variable of what is gathered over a segment.
 
     Attributes:
         name: of the variable.
@@ -44,7 +44,7 @@ class Sum(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def start(self) -> str:
-        """What it is before the first element."""
+        """Its value before the first element."""
         return {"sum": "0.0", "larger": "-INFINITY", "smaller": "INFINITY"}[self.kind]
 
     def added(self, mine: str) -> str:
@@ -148,14 +148,14 @@ def _placed(o: Reading, shape: Shape) -> Reading:
 
 
 class _Outcome(msgspec.Struct, frozen=True, kw_only=True):
-    """What the map reads: lines that compute it from sums and distances, and each value."""
+    """Numbers that a map reads: lines that compute them from sums and distances, and their values."""
 
     lines: tuple[str, ...]
     values: dict[str, str]
 
 
 class _Parts:
-    """What is gathered: first sums, largest and smallest, then what is measured from these."""
+    """Variables of a segment: sums, largest and smallest, then what is measured from these."""
 
     def __init__(
         self, stage: Segment, backend: Backend, names: dict[str, str], precise: Precise | None

@@ -1,4 +1,4 @@
-"""What a stage contributes to a solution, and what all kinds of stages share."""
+"""The text that a stage contributes to a solution, and parts that all kinds of stages share."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -19,7 +19,7 @@ from kernelgen.problem.record import Backend
 
 C_TYPES = {"float32": "float", "bool": "bool", "int64": "int64_t", "float64": "float"}
 COLUMNS = 100
-# What functions of segments take beside tensors.
+# Parameters of segments' functions beside tensors.
 _COUNTED = {"groups": ["groups: int"], "rows": ["sizes: tuple[int, ...]"]}
 _MOST_WORDS = 400  # characters of a formula
 _LONGEST = 76  # characters of an expression that stands within another
