@@ -148,7 +148,7 @@ def _placed(o: Reading, shape: Shape) -> Reading:
 
 
 class _Outcome(msgspec.Struct, frozen=True, kw_only=True):
-    """Numbers that a map reads: lines that compute them from sums and distances, and their values."""
+    """Numbers that a map reads: lines that compute them from sums and distances, and values."""
 
     lines: tuple[str, ...]
     values: dict[str, str]
