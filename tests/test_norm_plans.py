@@ -9,6 +9,7 @@ from run_plan import run_plan
 
 from kernelgen.planning.plan import Library, Map, Plan, Reduce, Segment
 from kernelgen.planning.planner import plan_of, plan_of_simple, simplified
+from kernelgen.planning.segments import with_maps_fused
 from kernelgen.planning.tracing import trace
 
 GN = "self.n = nn.GroupNorm(2, 8)"
@@ -125,6 +126,23 @@ def test_an_image_is_no_batch_of_one(forward: str, shape: tuple[int, ...], tmp_p
     stages = plan_in(tmp_path, f"{forward} * 2", layers=layers, x=IMAGE).stages
     (segment,) = (one for one in stages if isinstance(one, Segment))
     assert segment.shape == shape
+
+
+@pytest.mark.parametrize(
+    ("after", "stages"),
+    [
+        ("self.n(x).flatten(2) * 2 + 1", [Segment]),
+        ("torch.tanh(self.n(x).view(3, -1))", [Segment]),
+        ("F.instance_norm(x[:, :1, :1]).squeeze(1).squeeze(1) * x[:, 0, 0]", [Segment]),
+        ("self.n(x).flatten(2) * x.flatten(2)", [Segment, Map]),  # as x is read in other parts
+    ],
+)
+def test_a_map_behind_a_merge_is_done_with_the_norm(
+    after: str, stages: list[type], tmp_path: Path
+) -> None:
+    plan = plan_in(tmp_path, after, layers="self.n = nn.InstanceNorm2d(8)", x=IMAGE)
+    found = with_maps_fused(plan, None).stages
+    assert [type(s) for s in found if not (isinstance(s, Library) and s.view)] == stages
 
 
 def test_softmax_takes_one_reduction(tmp_path: Path) -> None:

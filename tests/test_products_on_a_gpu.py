@@ -7,12 +7,14 @@ have their arithmetic. Graphs need a device, and so does what its own instructio
 import functools
 import importlib.util
 import logging
+import re
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 from unittest import mock
 
+import msgspec
 import pytest
 import torch
 
@@ -83,8 +85,11 @@ def multiply(products: Products) -> Product:
 
 def imported(name: str, folder: Path, sizes: dict[str, str] | None = None) -> ModuleType:
     path = folder / f"{name}.py"
+    problem = load_problem(name)
+    # Of batches too, which have no .T.
+    problem = msgspec.structs.replace(problem, model=re.sub(r"\.T\b", ".mT", problem.model))
     with mock.patch.object(claims, "_pays", return_value=True):  # however small it is
-        path.write_text(render(load_problem(name), "cuda", sizes))
+        path.write_text(render(problem, "cuda", sizes))
     spec = importlib.util.spec_from_file_location(f"rendered_{name}", path)
     assert spec is not None
     assert spec.loader is not None

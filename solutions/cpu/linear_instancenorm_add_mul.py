@@ -2,15 +2,14 @@
 # problem: linear_instancenorm_add_mul
 # source: linear_instancenorm_add_mul.yaml (sha256 9f30f4d36f97cc7e)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 036bae3fd60494ef)
+# templates: plan/head.py.jinja (sha256 91127be46d2ed3a6)
 # schedule: batch=512 slice=16384
 # render again: kernelgen render linear_instancenorm_add_mul --backend cpp
 """Linear, InstanceNorm over each row's features, then (h + y) * y.
 
 1. linear stays in torch.
-2. mul(sub(x, mean(x)), rsqrt(add(variance(x), 1e-05))); a processor's caches hold a segment, which
-   is read once where it fits them.
-3. mul(add(squeeze, y), y), element by element.
+2. mul(add(mul(sub(x, mean(x)), rsqrt(add(variance(x), 1e-05))), y_apart), y_apart); a processor's
+   caches hold a segment, which is read once where it fits them.
 
 Written for x of shape (128, 512) and y of shape (128, 1024), and a Model made with eps=1e-05,
 momentum=0.1; other shapes are taken as well.
@@ -39,12 +38,12 @@ CPP_SOURCE = r"""
 
 #include <omp.h>
 
-// mul(sub(x, mean(x)), rsqrt(add(variance(x), 1e-05))).
+// mul(add(mul(sub(x, mean(x)), rsqrt(add(variance(x), 1e-05))), y_apart), y_apart).
 //
 // A segment is gathered in pieces that stay in the L1 cache, then mapped. Each thread takes whole
 // segments, which it finds in its caches again; where they are few, the threads share the pieces of
 // one segment after the other.
-namespace instance_norm_segment {
+namespace instance_norm_add_mul_segment {
 
 constexpr int64_t kPiece = 512;  // values that are summed in float
 constexpr int64_t kShort = 16384;  // up to this length, a segment is not worth sharing
@@ -54,6 +53,7 @@ inline int64_t pieces_of(int64_t length) { return (length + kPiece - 1) / kPiece
 
 struct Arguments {
   const float* x;  // (segments, length)
+  const float* y_apart;
   float* out;  // (segments, length), may be x itself
   int64_t segments, length;
 };
@@ -118,7 +118,8 @@ inline void map(const Arguments& a, const Outcome& o, int64_t begin, int64_t end
 #pragma omp simd
     for (int64_t i = begin; i < stop; ++i) {
       const float x_i = a.x[i];
-      a.out[i] = (x_i - mean - mean_rest) * rsqrt_;
+      const float y_apart_i = a.y_apart[i];
+      a.out[i] = ((x_i - mean - mean_rest) * rsqrt_ + y_apart_i) * y_apart_i;
     }
     begin = stop;
   }
@@ -146,14 +147,15 @@ inline void normalise(
   }
 }
 
-}  // namespace instance_norm_segment
+}  // namespace instance_norm_add_mul_segment
 
 // No tensor may be empty.
-extern "C" void instance_norm_run(
-    const float* x, float* out, int64_t segments, int64_t length, int64_t /* inner: 1 */,
+extern "C" void instance_norm_add_mul_run(
+    const float* x, const float* y_apart, float* out, int64_t segments, int64_t length,
+        int64_t /* inner: 1 */,
     int threads) {
-  using namespace instance_norm_segment;
-  const Arguments a = {x, out, segments, length};
+  using namespace instance_norm_add_mul_segment;
+  const Arguments a = {x, y_apart, out, segments, length};
   const int64_t pieces = pieces_of(length);
   const bool alone = segments >= kManySegments * threads || length <= kShort;
   std::vector<Partial> partials(alone ? threads * pieces : pieces);
@@ -171,18 +173,6 @@ extern "C" void instance_norm_run(
       const int64_t last = (thread + 1) * pieces / team;
       for (int64_t s = 0; s < segments; ++s) normalise(a, partials.data(), s, first, last);
     }
-  }
-}
-
-// mul(add(squeeze, y), y), element by element.
-extern "C" void add_mul_run(
-    const float* squeeze, const float* y, float* out, int64_t count,
-    int threads) {
-#pragma omp parallel for simd num_threads(threads) schedule(static)
-  for (int64_t i = 0; i < count; ++i) {
-    const float squeeze_i = squeeze[i];
-    const float y_i = y[i];
-    out[i] = (squeeze_i + y_i) * y_i;
   }
 }
 """
@@ -231,29 +221,20 @@ def _expect(name: str, found: object, expected: object) -> None:
         raise ValueError(f"{name}: the file is for {expected}, got {found}; render it again")
 
 
-def _instance_norm(x: torch.Tensor) -> torch.Tensor:
-    """Return mul(sub(x, mean(x)), rsqrt(add(variance(x), 1e-05)))."""
-    x = _readable("x", x, torch.float32)
+def _instance_norm_add_mul(x: torch.Tensor, y_apart: torch.Tensor) -> torch.Tensor:
+    """Return mul(add(mul(sub(x, mean(x)), rsqrt(add(variance(x), 1e-05))), y_apart), y_apart)."""
     shape = x.shape
+    whole = torch.broadcast_shapes(shape, y_apart.shape)
+    _expect("the shape of x", shape, whole)
     _expect("dimensions of x", len(shape), 3 if len(shape) < 4 else 4)
     length = shape[-2 :].numel()
+    x = _readable("x", x, torch.float32)
+    y_apart = _readable("y_apart", y_apart.expand(shape), torch.float32)
     out = torch.empty(shape, dtype=torch.float32, device=x.device)
     if shape.numel() > 0:
         sizes = (shape.numel() // length, length, 1)
-        tensors = (x, out)
-        _launch("instance_norm", tensors, sizes)
-    return out
-
-
-def _add_mul(squeeze: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    """Return mul(add(squeeze, y), y)."""
-    shape = torch.broadcast_shapes(squeeze.shape, y.shape)
-    squeeze = _readable("squeeze", squeeze.expand(shape), torch.float32)
-    y = _readable("y", y.expand(shape), torch.float32)
-    out = torch.empty(shape, dtype=torch.float32, device=squeeze.device)
-    if shape.numel() > 0:
-        tensors = (squeeze, y, out)
-        _launch("add_mul", tensors, (shape.numel(),))
+        tensors = (x, y_apart, out)
+        _launch("instance_norm_add_mul", tensors, sizes)
     return out
 
 
@@ -273,10 +254,9 @@ class ModelNew(nn.Module):
         linear = torch.ops.aten.linear.default(x, self.linear.weight, self.linear.bias)
         unsqueeze = linear.unsqueeze(1)
         unsqueeze_1 = unsqueeze.unsqueeze(1)
-        instance_norm = _instance_norm(unsqueeze_1)
-        squeeze = torch.ops.aten.squeeze.dim(instance_norm, 1)
-        squeeze_1 = torch.ops.aten.squeeze.dim(squeeze, 1)
-        return _add_mul(squeeze_1, y)
+        y_apart = y.unflatten(1, [1, 1, -1])
+        mul_apart = _instance_norm_add_mul(unsqueeze_1, y_apart)
+        return mul_apart.flatten(1, 3)
 
 
 def get_inputs():

@@ -140,7 +140,7 @@ class _Views:
                 self._lives(node.name, split, whole)
                 return node
         computed = self._nodes.get(value)
-        if computed is not None and operator_for(computed.aten, computed.arguments) is not None:
+        if computed is not None and _takes_more(computed):
             split = _merge(computed.type.shape, node.type.shape)
             if split is not None and node.aten in _MERGES and self._readers[value] == 1:
                 self._lives(node.name, split, value)
@@ -256,6 +256,12 @@ class _Views:
             for key, argument in node.arguments.items()
         }
         return msgspec.structs.replace(node, arguments=arguments)
+
+
+def _takes_more(node: Node) -> bool:
+    """Whether the kernel that computes a node can compute pointwise operators after it."""
+    is_norm = node.aten.startswith("segment.")
+    return is_norm or operator_for(node.aten, node.arguments) is not None
 
 
 def _merged(node: Node, split: _Split, parts: Reference) -> Node:
