@@ -2,7 +2,7 @@
 # problem: argmin_middle
 # source: argmin_middle.yaml (sha256 218a9d97312c648d)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 a49b5f5f6c06fc3b)
+# templates: frame/head.py.jinja (sha256 9d66ece2db5a3b11)
 # render again: kernelgen render argmin_middle
 """index of the minimum over dimension 1.
 

@@ -2,7 +2,7 @@
 # problem: batchnorm
 # source: batchnorm.yaml (sha256 002aacb95364d5dd)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 11d81d2702d0da60)
+# templates: frame/head.py.jinja (sha256 093d9b684390cccd)
 # render again: kernelgen render batchnorm
 """BatchNorm2d in training mode, which updates its running statistics.
 

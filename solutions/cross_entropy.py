@@ -2,7 +2,7 @@
 # problem: cross_entropy
 # source: cross_entropy.yaml (sha256 18b6f2a2254b92b5)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 a49b5f5f6c06fc3b)
+# templates: frame/head.py.jinja (sha256 9d66ece2db5a3b11)
 # render again: kernelgen render cross_entropy
 """cross entropy of logits and class indices.
 

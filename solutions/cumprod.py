@@ -2,7 +2,7 @@
 # problem: cumprod
 # source: cumprod.yaml (sha256 0537db9810ef38a6)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 1b7d09192a2760e3)
+# templates: frame/head.py.jinja (sha256 b8d1d2eaaf525d4c)
 # render again: kernelgen render cumprod
 """cumulative product along dimension 1.
 

@@ -2,7 +2,7 @@
 # problem: cumsum
 # source: cumsum.yaml (sha256 d581445454dc1d81)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 1b7d09192a2760e3)
+# templates: frame/head.py.jinja (sha256 b8d1d2eaaf525d4c)
 # render again: kernelgen render cumsum
 """cumulative sum along dimension 1.
 

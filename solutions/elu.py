@@ -2,7 +2,7 @@
 # problem: elu
 # source: elu.yaml (sha256 8c40ad8e7d286909)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 7aeb2c369b2173e8)
+# templates: frame/head.py.jinja (sha256 9c248886d5554c78)
 # render again: kernelgen render elu
 """ELU, element by element.
 

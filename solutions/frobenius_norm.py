@@ -2,7 +2,7 @@
 # problem: frobenius_norm
 # source: frobenius_norm.yaml (sha256 d6daa137c147d958)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 f6c23a6d2e4ac8bf)
+# templates: frame/head.py.jinja (sha256 f5d76333bef98506)
 # render again: kernelgen render frobenius_norm
 """x divided by its Frobenius norm.
 

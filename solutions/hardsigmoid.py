@@ -2,7 +2,7 @@
 # problem: hardsigmoid
 # source: hardsigmoid.yaml (sha256 545ed37101c1f8c4)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 c4642f37e88a6380)
+# templates: frame/head.py.jinja (sha256 8e5df0934f3acdfc)
 # render again: kernelgen render hardsigmoid
 """HardSigmoid, element by element.
 

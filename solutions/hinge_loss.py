@@ -2,7 +2,7 @@
 # problem: hinge_loss
 # source: hinge_loss.yaml (sha256 9a29d5fd064ec2d2)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 20af16aa31e019e8)
+# templates: frame/head.py.jinja (sha256 a97a97c58b01477e)
 # render again: kernelgen render hinge_loss
 """hinge loss.
 

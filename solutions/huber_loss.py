@@ -2,7 +2,7 @@
 # problem: huber_loss
 # source: huber_loss.yaml (sha256 6c0ee69778e7aab0)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 ef3f6d43703d2bc6)
+# templates: frame/head.py.jinja (sha256 93313cb831504980)
 # render again: kernelgen render huber_loss
 """Huber loss (smooth L1 with beta 1).
 

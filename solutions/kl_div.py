@@ -2,7 +2,7 @@
 # problem: kl_div
 # source: kl_div.yaml (sha256 bdf713384af0690e)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 a49b5f5f6c06fc3b)
+# templates: frame/head.py.jinja (sha256 9d66ece2db5a3b11)
 # render again: kernelgen render kl_div
 """Kullback-Leibler divergence of two distributions a row.
 

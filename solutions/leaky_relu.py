@@ -2,7 +2,7 @@
 # problem: leaky_relu
 # source: leaky_relu.yaml (sha256 0a4ee2db4b95fe4c)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 7aeb2c369b2173e8)
+# templates: frame/head.py.jinja (sha256 9c248886d5554c78)
 # render again: kernelgen render leaky_relu
 """LeakyReLU, element by element.
 

@@ -2,7 +2,7 @@
 # problem: matmul
 # source: matmul.yaml (sha256 6559d7e5f7031c9c)
 # backend: cuda, sm_90a
-# templates: plan/head.py.jinja (sha256 ff398c54d2e53ccc)
+# templates: frame/head.py.jinja (sha256 ba7ca6168522303d)
 # schedule: tile_columns=128 group_rows=8
 # render again: kernelgen render matmul
 """Product of two square matrices.

@@ -2,7 +2,7 @@
 # problem: matmul_batched
 # source: matmul_batched.yaml (sha256 f9bcf684669a822e)
 # backend: cuda, sm_90a
-# templates: plan/head.py.jinja (sha256 ff398c54d2e53ccc)
+# templates: frame/head.py.jinja (sha256 ba7ca6168522303d)
 # schedule: tile_columns=128 group_rows=8
 # render again: kernelgen render matmul_batched
 """Batch of products of matrices.

@@ -2,7 +2,7 @@
 # problem: matmul_vector
 # source: matmul_vector.yaml (sha256 7aa27bbaf054eb27)
 # backend: cuda, sm_90a
-# templates: plan/head.py.jinja (sha256 ff398c54d2e53ccc)
+# templates: frame/head.py.jinja (sha256 ba7ca6168522303d)
 # render again: kernelgen render matmul_vector
 """Product of a matrix and a vector.
 

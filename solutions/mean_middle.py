@@ -2,7 +2,7 @@
 # problem: mean_middle
 # source: mean_middle.yaml (sha256 76336ccb26918906)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 a49b5f5f6c06fc3b)
+# templates: frame/head.py.jinja (sha256 9d66ece2db5a3b11)
 # render again: kernelgen render mean_middle
 """mean over dimension 1.
 

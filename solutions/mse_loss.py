@@ -2,7 +2,7 @@
 # problem: mse_loss
 # source: mse_loss.yaml (sha256 c769b8e33c8ec0d5)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 ef3f6d43703d2bc6)
+# templates: frame/head.py.jinja (sha256 93313cb831504980)
 # render again: kernelgen render mse_loss
 """mean squared error.
 

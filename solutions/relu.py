@@ -2,7 +2,7 @@
 # problem: relu
 # source: relu.yaml (sha256 c0e682585fe030b1)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 c4642f37e88a6380)
+# templates: frame/head.py.jinja (sha256 8e5df0934f3acdfc)
 # render again: kernelgen render relu
 """ReLU, element by element.
 

@@ -2,7 +2,7 @@
 # problem: rmsnorm
 # source: rmsnorm.yaml (sha256 f46cc0049780c4dd)
 # backend: cuda, sm_90a
-# templates: plan/head.py.jinja (sha256 cd2474cefab5dd5e)
+# templates: frame/head.py.jinja (sha256 5a1fb493191685b4)
 # schedule: items=16
 # render again: kernelgen render rmsnorm
 """RMSNorm over the last dimension with a weight for each element.

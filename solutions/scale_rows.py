@@ -2,7 +2,7 @@
 # problem: scale_rows
 # source: scale_rows.yaml (sha256 b026d003429c7218)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 df7e0745a15c9391)
+# templates: frame/head.py.jinja (sha256 7421085e62ab5147)
 # render again: kernelgen render scale_rows
 """each row of a matrix times a number of its own.
 

@@ -2,7 +2,7 @@
 # problem: sigmoid
 # source: sigmoid.yaml (sha256 40544b640b2e9c13)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 c4642f37e88a6380)
+# templates: frame/head.py.jinja (sha256 8e5df0934f3acdfc)
 # render again: kernelgen render sigmoid
 """sigmoid, element by element.
 

@@ -2,7 +2,7 @@
 # problem: softplus
 # source: softplus.yaml (sha256 28a9c22f38f1370f)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 c4642f37e88a6380)
+# templates: frame/head.py.jinja (sha256 8e5df0934f3acdfc)
 # render again: kernelgen render softplus
 """Softplus, element by element.
 

@@ -2,7 +2,7 @@
 # problem: swish
 # source: swish.yaml (sha256 c4177693abb3d27e)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 c4642f37e88a6380)
+# templates: frame/head.py.jinja (sha256 8e5df0934f3acdfc)
 # render again: kernelgen render swish
 """Swish (SiLU), element by element.
 

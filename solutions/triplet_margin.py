@@ -2,7 +2,7 @@
 # problem: triplet_margin
 # source: triplet_margin.yaml (sha256 39f276de5804cae1)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 a49b5f5f6c06fc3b)
+# templates: frame/head.py.jinja (sha256 9d66ece2db5a3b11)
 # render again: kernelgen render triplet_margin
 """triplet margin loss of Euclidean distances.
 

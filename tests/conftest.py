@@ -13,7 +13,7 @@ from warm_lane import close_lane
 from kernelgen.build.toolchain import find_toolkit
 from kernelgen.errors import ToolchainError
 from kernelgen.grading.supervisor.servers import ZYGOTES
-from kernelgen.planning import capture
+from kernelgen.tracing import capture
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

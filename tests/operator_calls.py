@@ -9,9 +9,9 @@ from typing import Any
 import msgspec
 import torch
 
-from kernelgen.planning.operators import FLOAT_MIN, OPERATORS, REQUIRED, Operator
+from kernelgen.engines.operators import FLOAT_MIN, OPERATORS, REQUIRED, Operator
+from kernelgen.engines.text.functions import helpers
 from kernelgen.problem.record import Backend
-from kernelgen.rendering.stages.functions import helpers
 
 C_TYPES = {torch.float32: "float", torch.bool: "bool", torch.int64: "int64_t"}
 RESULTS = {"float": torch.float32, "bool": torch.bool, "int64": torch.int64}

@@ -93,7 +93,7 @@ def problem_of(
 
 def plan_in(folder: Path, forward: str, *, layers: str = "", **inputs: str) -> Plan:
     """Return the plan of a problem as of `problem_of`, traced in this process."""
-    from kernelgen.planning.tracing import trace
+    from kernelgen.tracing.trace import trace
 
     source = problem_of(folder, forward, layers=layers, **inputs).module_source
     assert source is not None

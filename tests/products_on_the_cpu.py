@@ -11,7 +11,7 @@ from unittest import mock
 import torch
 from shared_builds import EMULATION, Libraries
 
-from kernelgen.planning import claims
+from kernelgen.engines.product import claims
 from kernelgen.problem.library import load_problem
 from kernelgen.rendering.solution import render
 

@@ -2,9 +2,12 @@
 
 from typing import Any
 
-from kernelgen.planning.graph import Argument, Reference
-from kernelgen.planning.operators import OPERATORS
-from kernelgen.planning.plan import Accumulator, Library, Map, Operand, Plan, Reduce, Step
+from kernelgen.engines.map import Map
+from kernelgen.engines.operators import OPERATORS
+from kernelgen.engines.reduce.record import Reduce
+from kernelgen.engines.stage import Accumulator, Library, Operand, Step
+from kernelgen.graph.graph import Argument, Reference
+from kernelgen.planning.plan import Plan
 
 _OPERATORS = {operator.name: operator for operator in OPERATORS}
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from planned_models import Planned, plan_in, problem_of
 
-from kernelgen.planning.plan import Library
+from kernelgen.engines.stage import Library
 from kernelgen.problem.record import Backend
 
 CONVOLUTIONS = [

@@ -5,23 +5,20 @@ import math
 import msgspec
 import pytest
 
+from kernelgen.engines.architectures import ARCHITECTURES, Architecture, architecture
+from kernelgen.engines.known import scheduled
+from kernelgen.engines.product.choice import ProductChoice, ProductKernel, choose_product
+from kernelgen.engines.product.product import product_schedule
+from kernelgen.engines.product.record import Product
+from kernelgen.engines.schedule import ChainSchedule
+from kernelgen.engines.segment.record import Extent, Segment, Way
+from kernelgen.engines.segment.ways import way_of
+from kernelgen.engines.stage import Accumulator, Operand, Result
 from kernelgen.errors import UserError
-from kernelgen.planning.graph import TensorType
-from kernelgen.planning.norms.ways import way_of
+from kernelgen.graph.graph import TensorType
 from kernelgen.planning.of_problem import plan_of_problem
-from kernelgen.planning.plan import Accumulator, Extent, Operand, Product, Result, Segment, Way
-from kernelgen.planning.products.choice import (
-    ARCHITECTURES,
-    Architecture,
-    ProductChoice,
-    ProductKernel,
-    architecture,
-    choose_product,
-)
 from kernelgen.problem.library import load_problem
 from kernelgen.problem.record import Problem
-from kernelgen.rendering.choose import product_schedule, scheduled
-from kernelgen.rendering.schedule import ChainSchedule
 
 MAIN_NORMS: dict[str, tuple[Way, int]] = {
     "groupnorm": ("rings", 2097152),
@@ -49,7 +46,10 @@ MAIN_PRODUCTS: dict[str, tuple[ProductKernel, ProductKernel]] = {
 
 def own_stage(problem: Problem, arch: Architecture) -> Product | Segment | None:
     """Return the only stage of a problem with a schedule; None if it has none."""
-    return scheduled(plan_of_problem(problem, problem.all_cases()[0], "cuda", arch).plan)
+    stages = plan_of_problem(problem, problem.all_cases()[0], "cuda", arch).plan.stages
+    found = scheduled(stages)
+    assert isinstance(found, Product | Segment | None)
+    return found
 
 
 def own_segment(problem: Problem, arch: Architecture) -> Segment:
@@ -129,7 +129,7 @@ def rows(length: int, *, elementwise: bool) -> Segment:
         epilogue=(),
         outcome={"sum": "sum"},
         after=(),
-        result=Result(value="y", of="x", type=dense(4, length)),
+        results=(Result(value="y", of="x", type=dense(4, length)),),
         extent=Extent(kind="dim", by=1, weights=(), length=length),
     )
 

@@ -36,8 +36,7 @@ from products_on_the_cpu import (
 )
 from shared_builds import Libraries
 
-from kernelgen.planning import claims
-from kernelgen.planning.products import choice
+from kernelgen.engines.product import choice, claims
 from kernelgen.rendering.solution import render
 
 pytestmark = [pytest.mark.sampled, pytest.mark.ci]

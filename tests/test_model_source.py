@@ -10,15 +10,15 @@ from click.testing import CliRunner
 from planned_models import Planned
 
 from kernelgen.cli.render import command
+from kernelgen.engines.environment import RenderError
 from kernelgen.errors import ProblemError
-from kernelgen.planning.capture import NoGraphError
 from kernelgen.problem.kernelbench_file import read_kernelbench_problem
 from kernelgen.problem.record import Backend, Case
-from kernelgen.rendering.environment import RenderError
 from kernelgen.rendering.planned import render_in_torch, render_planned
 from kernelgen.rendering.solution import render
 from kernelgen.solution.file import STAYS, read_solution
 from kernelgen.solution.importing import run_text
+from kernelgen.tracing.capture import NoGraphError
 
 PROBLEM = """
 import torch

@@ -7,10 +7,14 @@ import pytest
 from planned_models import plan_in, problem_of
 from run_plan import run_plan
 
-from kernelgen.planning.plan import Library, Map, Plan, Reduce, Segment
+from kernelgen.engines.map import Map
+from kernelgen.engines.reduce.record import Reduce
+from kernelgen.engines.segment.record import Segment
+from kernelgen.engines.stage import Library
+from kernelgen.planning.fusion import with_engines
+from kernelgen.planning.plan import Plan
 from kernelgen.planning.planner import plan_of, plan_of_simple, simplified
-from kernelgen.planning.segments import with_maps_fused
-from kernelgen.planning.tracing import trace
+from kernelgen.tracing.trace import trace
 
 GN = "self.n = nn.GroupNorm(2, 8)"
 IMAGE = "torch.randn(3, 8, 5, 4)"
@@ -141,7 +145,7 @@ def test_a_map_behind_a_merge_is_done_with_the_norm(
     after: str, stages: list[type], tmp_path: Path
 ) -> None:
     plan = plan_in(tmp_path, after, layers="self.n = nn.InstanceNorm2d(8)", x=IMAGE)
-    found = with_maps_fused(plan, None).stages
+    found = with_engines(plan, None).stages
     assert [type(s) for s in found if not (isinstance(s, Library) and s.view)] == stages
 
 

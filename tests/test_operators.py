@@ -15,13 +15,13 @@ from operator_calls import C_TYPES, Call, calls, operands_of, schema, source
 from shared_builds import EMULATION, Libraries
 
 from kernelgen.build.toolchain import find_toolkit
-from kernelgen.planning.body import Apply, Body, Waiting
-from kernelgen.planning.graph import Named, Node, Reference, TensorType
-from kernelgen.planning.operators import FLOAT_MIN, OPERATORS, REQUIRED, operator_for
-from kernelgen.planning.planner import kernel_row
+from kernelgen.engines.body import Apply, Body, Waiting
+from kernelgen.engines.operators import FLOAT_MIN, OPERATORS, REQUIRED, operator_for
+from kernelgen.engines.rows import kernel_row
+from kernelgen.engines.text.functions import helpers
+from kernelgen.engines.text.stage_text import body_of
+from kernelgen.graph.graph import Named, Node, Reference, TensorType
 from kernelgen.problem.record import Backend
-from kernelgen.rendering.stages.functions import helpers
-from kernelgen.rendering.stages.stage_text import body_of
 
 pytestmark = pytest.mark.sampled(rest="ci")
 

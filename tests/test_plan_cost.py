@@ -7,21 +7,14 @@ import msgspec
 import pytest
 from calibrations import calibration
 
-from kernelgen.planning.cost import StageCost, bytes_of, costs, stage_times
-from kernelgen.planning.graph import Argument, Reference, TensorType
-from kernelgen.planning.plan import (
-    Accumulator,
-    Library,
-    Map,
-    Operand,
-    Plan,
-    Product,
-    Reduce,
-    Result,
-    Source,
-    Stage,
-)
-from kernelgen.planning.products.choice import choose_product
+from kernelgen.engines.map import Map
+from kernelgen.engines.product.choice import choose_product
+from kernelgen.engines.product.record import Product
+from kernelgen.engines.reduce.record import Reduce
+from kernelgen.engines.stage import Accumulator, Library, Operand, Result, Stage
+from kernelgen.graph.graph import Argument, Reference, TensorType
+from kernelgen.planning.cost import StageCost, costs, stage_times
+from kernelgen.planning.plan import Plan, Source
 
 
 def tensor(*shape: int, dtype: str = "float32") -> TensorType:
@@ -78,7 +71,7 @@ def library(aten: str, out: TensorType, *, computes: bool = True, **given: Argum
     ],
 )
 def test_the_bytes_of_a_tensor(found: TensorType, count: int) -> None:
-    assert bytes_of(found) == count
+    assert found.bytes == count
 
 
 def test_operands_count_once_at_their_own_size_and_numbers_not() -> None:
@@ -235,7 +228,7 @@ def test_a_product_of_our_own_splits_its_operands_and_multiplies_halves() -> Non
             for name, value, found in (("a", "x", x), ("b", "w", w), ("bias", "b", bias))
         ),
         turned=(False, True),
-        result=Result(value="out", of="multiplied", type=out),
+        results=(Result(value="out", of="multiplied", type=out),),
         fast=choose_product(x, w, "sm_90a"),
     )
     found = costs(plan([own], ("out",), x=x, w=w, b=bias))
@@ -249,7 +242,7 @@ def test_a_product_of_our_own_splits_its_operands_and_multiplies_halves() -> Non
 
 
 def test_planning_a_cost_imports_no_torch() -> None:
-    script = "import sys, kernelgen.planning.cost, kernelgen.planning.capture; "
+    script = "import sys, kernelgen.planning.cost, kernelgen.tracing.capture; "
     script += "assert 'torch' not in sys.modules"
 
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from planned_models import Planned, problem_of
 
+from kernelgen.engines.naming import Names
 from kernelgen.installation import templates_folder
-from kernelgen.planning.naming import Names
 from kernelgen.problem.kernelbench_file import read_kernelbench_problem
 from kernelgen.problem.record import Backend
 from kernelgen.rendering.solution import render

@@ -8,12 +8,12 @@ from click.testing import CliRunner
 from planned_models import Planned, problem_of
 
 from kernelgen.cli import program
-from kernelgen.planning.claims import LEAST_ROWS, LEAST_SIZE
-from kernelgen.planning.graph import TensorType
+from kernelgen.engines.product.choice import choose_product
+from kernelgen.engines.product.claims import LEAST_ROWS, LEAST_SIZE
+from kernelgen.engines.product.record import Product
+from kernelgen.engines.stage import Library
+from kernelgen.graph.graph import TensorType, strides_of
 from kernelgen.planning.of_problem import plan_of_problem
-from kernelgen.planning.plan import Library, Product
-from kernelgen.planning.products.choice import choose_product
-from kernelgen.planning.rewrites.builder import strides_of
 from kernelgen.problem.record import MAIN_CASE, Case, Device, Problem
 from kernelgen.rendering.planned import render_planned
 

@@ -5,22 +5,16 @@ import textwrap
 import msgspec
 import pytest
 
+from kernelgen.engines.map import Map
+from kernelgen.engines.naming import without_overload
+from kernelgen.engines.pool.record import Pool
+from kernelgen.engines.product.record import Product
+from kernelgen.engines.reduce.record import Reduce
+from kernelgen.engines.scan import Scan
+from kernelgen.engines.segment.record import Segment
+from kernelgen.engines.stage import Library, Stage, StepValue, reads, writes
 from kernelgen.planning.cost import costs
-from kernelgen.planning.naming import without_overload
-from kernelgen.planning.plan import (
-    Library,
-    Map,
-    Plan,
-    Pool,
-    Product,
-    Reduce,
-    Scan,
-    Segment,
-    Stage,
-    StepValue,
-    reads,
-    writes,
-)
+from kernelgen.planning.plan import Plan
 from kernelgen.planning.planner import plan_of
 
 
@@ -221,7 +215,7 @@ def get_init_inputs():
 
 @pytest.fixture(scope="module", params=MODELS)
 def sample(request: pytest.FixtureRequest) -> tuple[Sample, Plan]:
-    from kernelgen.planning.tracing import trace
+    from kernelgen.tracing.trace import trace
 
     found = MODELS[request.param]
     return found, plan_of(trace(source_of(found)))
@@ -249,6 +243,7 @@ def _named(stage: Stage) -> str:  # noqa: PLR0911 - a kind a line
             return f"product:{stage.aten}"
         case Library():
             return f"{'view' if stage.view else 'library'}:{without_overload(stage.aten)}"
+    raise AssertionError(stage)
 
 
 def test_stages_are_as_few_as_they_can_be(sample: tuple[Sample, Plan]) -> None:
@@ -307,7 +302,7 @@ def test_what_a_plan_moves_is_at_least_its_ends(sample: tuple[Sample, Plan]) -> 
 
 
 def test_a_value_that_is_read_often_is_looked_at_once() -> None:
-    from kernelgen.planning.tracing import trace
+    from kernelgen.tracing.trace import trace
 
     chain = Sample(
         forward="for _ in range(60): x = x * torch.sigmoid(x) + x\nreturn x / x.sum()",
@@ -317,7 +312,7 @@ def test_a_value_that_is_read_often_is_looked_at_once() -> None:
 
 
 def test_plans_are_the_same_again() -> None:
-    from kernelgen.planning.tracing import trace
+    from kernelgen.tracing.trace import trace
 
     graph = trace(source_of(MODELS["softmax_by_hand"]))
 

@@ -18,7 +18,7 @@ import msgspec
 import pytest
 import torch
 
-from kernelgen.planning import claims
+from kernelgen.engines.product import claims
 from kernelgen.problem.library import load_problem
 from kernelgen.rendering.solution import render
 

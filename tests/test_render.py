@@ -14,8 +14,8 @@ from shipped import PROBLEMS as SHIPPED
 from shipped import TEMPLATES
 
 from kernelgen.build.toolchain import find_toolkit
+from kernelgen.engines.architectures import ARCHITECTURES
 from kernelgen.errors import ProblemError, UserError
-from kernelgen.planning.products.choice import ARCHITECTURES
 from kernelgen.problem.library import load_problem
 from kernelgen.problem.record import Backend, ConstantValue, Problem, digest
 from kernelgen.rendering.solution import render, render_reference
@@ -112,7 +112,7 @@ def test_the_header_names_what_went_in_and_no_place() -> None:
     text = render(load_problem("groupnorm"), "cuda", {"workers": "64", "batch_size": "3"})
     header = text.split('"""')[0]
     assert re.search(r"^# source: groupnorm\.yaml \(sha256 [0-9a-f]{16}\)$", header, re.MULTILINE)
-    assert re.search(r"^# templates: plan/head\.py\.jinja \(sha256 ", header, re.MULTILINE)
+    assert re.search(r"^# templates: frame/head\.py\.jinja \(sha256 ", header, re.MULTILINE)
     assert "# backend: cuda, sm_90a\n" in header
     assert "# schedule: sets=2 workers=64 " in header
     command = "# render again: kernelgen render groupnorm --set batch_size=3 --set workers=64"

@@ -17,7 +17,7 @@ import pytest
 from planned_models import problem_of
 from shared_builds import EMULATION, Libraries
 
-from kernelgen.planning.norms import ways
+from kernelgen.engines.segment import ways
 from kernelgen.problem.library import load_problem
 from kernelgen.problem.record import Problem
 from kernelgen.rendering import solution

@@ -6,14 +6,14 @@ from pathlib import Path
 import jinja2
 import pytest
 
-from kernelgen.installation import templates_folder
-from kernelgen.rendering.environment import (
+from kernelgen.engines.environment import (
     RenderError,
     checked_source,
     cpp_environment,
     python_environment,
     templates_hash,
 )
+from kernelgen.installation import templates_folder
 
 TEMPLATES = sorted(templates_folder().rglob("*.jinja"))
 

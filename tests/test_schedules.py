@@ -11,17 +11,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kernelgen.cli import program
-from kernelgen.errors import ProblemError, UserError
-from kernelgen.problem.library import load_problem, problem_names
-from kernelgen.problem.record import Problem, ScheduleEntry, digest
-from kernelgen.problem.schedules import architecture_of
-from kernelgen.rendering.schedule import (
+from kernelgen.engines.schedule import (
     ChainSchedule,
     CppProductSchedule,
     RingSchedule,
     Schedule,
     tried_values,
 )
+from kernelgen.errors import ProblemError, UserError
+from kernelgen.problem.library import load_problem, problem_names
+from kernelgen.problem.record import Problem, ScheduleEntry, digest
+from kernelgen.problem.schedules import architecture_of
 from kernelgen.rendering.schedule_table import changed_numbers, default_schedule, schedule_for
 from kernelgen.rendering.solution import render
 

@@ -14,7 +14,7 @@ import pytest
 import torch
 from planned_models import Planned, problem_of
 
-from kernelgen.planning import claims
+from kernelgen.engines.product import claims
 from kernelgen.problem.record import Backend, Device
 
 pytestmark = pytest.mark.sampled(rest="ci")

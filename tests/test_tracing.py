@@ -8,16 +8,16 @@ from typing import Any
 import pytest
 
 from kernelgen.errors import ProblemError
+from kernelgen.graph.graph import Graph, Reference
 from kernelgen.kernelbench.yaml_form import yaml_form
-from kernelgen.planning import capture
-from kernelgen.planning.capture import graph_of
-from kernelgen.planning.capture_host import Trace
-from kernelgen.planning.graph import Graph, Reference
 from kernelgen.problem.kernelbench_file import read_kernelbench_problem
 from kernelgen.problem.library import load_problem
 from kernelgen.problem.record import MAIN_CASE, Case, Problem
 from kernelgen.rendering.solution import render
 from kernelgen.sandbox.survey import survey
+from kernelgen.tracing import capture
+from kernelgen.tracing.capture import graph_of
+from kernelgen.tracing.capture_host import Trace
 
 SOURCE = """
 import torch

@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tune_grades import Grades, Numbers, failed, timed
 
+from kernelgen.engines.schedule import CppSchedule, tried_values
 from kernelgen.errors import KernelgenFault
 from kernelgen.grading.verdict import Status, Verdict
 from kernelgen.problem.library import load_problem
 from kernelgen.problem.record import ScheduleEntry
-from kernelgen.rendering.schedule import CppSchedule, tried_values
 from kernelgen.rendering.schedule_table import numbers_of
 from kernelgen.tuning.search import PRESENT, Found, Grade, Target, tune
 

@@ -6,9 +6,9 @@ import msgspec
 from report_runs import TIMING, passed
 from report_runs import failed as failed_verdict
 
+from kernelgen.engines.schedule import Schedule
 from kernelgen.grading.timing.times import CANDIDATE, Subject
 from kernelgen.grading.verdict import Status, Verdict
-from kernelgen.rendering.schedule import Schedule
 from kernelgen.rendering.schedule_table import numbers_of
 
 Numbers = Mapping[str, int]

@@ -8,9 +8,9 @@ import click
 
 from kernelgen.cli import kernelbench, options
 from kernelgen.destination import STDOUT
+from kernelgen.engines.architectures import ARCHITECTURES, DEFAULT_ARCHITECTURE
 from kernelgen.errors import ExitCode, KernelgenFault, UserError
 from kernelgen.kernelbench.generated import file_name
-from kernelgen.planning.products.choice import ARCHITECTURES, DEFAULT_ARCHITECTURE
 from kernelgen.problem.library import all_problems, load_problem
 from kernelgen.problem.record import Backend, Problem
 from kernelgen.rendering.files import SOLUTION_FOLDERS, difference, write_if_different

@@ -50,9 +50,9 @@ def _plan(problem: Problem) -> None:
     Raises:
         ProblemError: the problem's code fails.
     """
-    from kernelgen.planning.capture import NoGraphError
     from kernelgen.report.plan import plan_lines
     from kernelgen.report.planned import plan_of
+    from kernelgen.tracing.capture import NoGraphError
 
     calibration, of = _rates()
     try:

@@ -6,16 +6,17 @@ its bytes. A product of ours splits its operands into halves first, as many byte
 multiplies those three times.
 """
 
-import re
 from math import prod
 from typing import Literal
 
 import msgspec
 
+from kernelgen.engines.known import engine_of
+from kernelgen.engines.naming import without_overload
+from kernelgen.engines.stage import Library, Stage, operands_of
+from kernelgen.graph.graph import Argument, TensorType, references
 from kernelgen.hardware.calibration import Calibration
-from kernelgen.planning.graph import Argument, TensorType, references
-from kernelgen.planning.naming import without_overload
-from kernelgen.planning.plan import Library, Plan, Product, Stage, operands_of, results_of
+from kernelgen.planning.plan import Plan
 
 _FACTORS = {"addmm": "mat1", "baddbmm": "batch1", "linear": "input"}
 _PRODUCTS_OF_HALVES = 3
@@ -81,7 +82,7 @@ def costs(plan: Plan) -> PlanCost:
         types.update(_results(stage))
     returned = dict.fromkeys((*plan.outputs, *plan.updates.values()))
     ends = [types[name] for name in returned if name in types]
-    return PlanCost(stages=tuple(stages), minimal_bytes=sum(map(bytes_of, (*begins, *ends))))
+    return PlanCost(stages=tuple(stages), minimal_bytes=sum(one.bytes for one in (*begins, *ends)))
 
 
 def stage_times(cost: PlanCost, calibration: Calibration) -> tuple[StageTime, ...]:
@@ -91,15 +92,6 @@ def stage_times(cost: PlanCost, calibration: Calibration) -> tuple[StageTime, ..
     Launches, and what a kernel does worse than a copy, are not in it.
     """
     return tuple(_time(stage, calibration) for stage in cost.stages)
-
-
-def bytes_of(found: TensorType) -> int:
-    """Return the bytes of a tensor's elements; those that are expanded count once."""
-    elements = prod(
-        size for size, stride in zip(found.shape, found.strides, strict=True) if stride or not size
-    )
-    bits = re.search(r"\d+", found.dtype)  # 32 of float32; a bool's name has none
-    return elements * (int(bits[0]) // 8 if bits else 1)
 
 
 def _time(stage: StageCost, calibration: Calibration) -> StageTime:
@@ -114,27 +106,24 @@ def _time(stage: StageCost, calibration: Calibration) -> StageTime:
 
 
 def _cost(stage: Stage, types: dict[str, TensorType]) -> StageCost:
-    written_bytes = sum(map(bytes_of, _results(stage).values()))
+    written_bytes = sum(one.bytes for one in _results(stage).values())
     if isinstance(stage, Library):
         if stage.view:
             return StageCost()
         read = set(references(*stage.arguments.values()))
         return StageCost(
-            read_bytes=sum(bytes_of(types[name]) for name in read if name in types),
+            read_bytes=sum(types[name].bytes for name in read if name in types),
             written_bytes=written_bytes,
             flops=_flops(stage, types) if stage.computes else 0,
         )
     by_value = {one.value: one.type for one in operands_of(stage) if not one.is_number}
-    read_bytes = sum(map(bytes_of, by_value.values()))
-    if not isinstance(stage, Product):
-        return StageCost(read_bytes=read_bytes, written_bytes=written_bytes)
-    # What the way is that splits its operands ahead writes and reads their halves.
-    split = stage.operands[:2] if stage.fast.kernel == "hopper" else ()
+    read_bytes = sum(one.bytes for one in by_value.values())
+    work = engine_of(stage).work(stage)
     return StageCost(
         read_bytes=read_bytes,
         written_bytes=written_bytes,
-        split_bytes=2 * sum(bytes_of(operand.type) for operand in split),
-        flops=2 * prod(stage.shape) * stage.operands[0].type.shape[-1],
+        split_bytes=work.split_bytes,
+        flops=work.flops,
     )
 
 
@@ -142,7 +131,7 @@ def _results(stage: Stage) -> dict[str, TensorType]:
     if isinstance(stage, Library):
         pairs = zip(stage.results, stage.types, strict=True)
         return {name: found for name, found in pairs if found is not None and name != "_"}
-    return {result.value: result.type for result in results_of(stage)}
+    return {result.value: result.type for result in stage.results}
 
 
 def _flops(stage: Library, types: dict[str, TensorType]) -> int:

@@ -5,28 +5,15 @@ reduction with its results.
 """
 
 from collections.abc import Iterable, Mapping
-from typing import Literal
 
-import msgspec
-
-from kernelgen.planning.body import Body, Waiting
-from kernelgen.planning.graph import VIEWS, Argument, GraphInput, Node, Reference
-from kernelgen.planning.naming import SUMS, Names, called, without_overload
-from kernelgen.planning.norms.making import segment_of
-from kernelgen.planning.plan import (
-    POOLED,
-    Accumulator,
-    Library,
-    Map,
-    Pool,
-    Reduce,
-    Result,
-    Scan,
-    Segment,
-    StepValue,
-)
-from kernelgen.planning.pooling import Window
-from kernelgen.planning.reductions import Gather
+from kernelgen.engines.body import Body, Waiting
+from kernelgen.engines.engine import Claim, Given
+from kernelgen.engines.gathers import Gather
+from kernelgen.engines.map import Map
+from kernelgen.engines.naming import SUMS, Names, called, without_overload
+from kernelgen.engines.reduce.record import Reduce
+from kernelgen.engines.stage import Accumulator, Kernel, Library, Result, StepValue
+from kernelgen.graph.graph import VIEWS, Argument, GraphInput, Node, Reference
 
 _COMPUTES = frozenset(
     """
@@ -91,42 +78,13 @@ class Making:
             results=self._results(values, of),
         )
 
-    def scan(self, node: Node, of: str) -> Scan:
-        """Return the stage of a scan of this value."""
-        body, read = self._before(of)
-        dim, reverse = node.arguments["dim"], node.arguments["reverse"]
-        exclusive = node.arguments["exclusive"]
-        assert isinstance(dim, int)
-        kind: Literal["sum", "prod"] = "sum" if node.aten == "scan_sum" else "prod"
-        words = "reverse_" * bool(reverse) + "exclusive_" * bool(exclusive) + f"cum{kind}"
-        return Scan(
-            name=self._kernels.kernel((*body.steps, words), words),
-            shape=self._types[of].shape,
-            kind=kind,
-            dim=dim,
-            reverse=bool(reverse),
-            exclusive=bool(exclusive),
-            operands=body.operands,
-            steps=body.steps,
-            of=read,
-            result=Result(value=node.name, of="scanned", type=self._types[node.name]),
-        )
-
-    def segment(self, node: Node, arguments: Mapping[str, Argument]) -> Segment:
-        """Return the stage of a norm that is whole."""
-        return segment_of(node, arguments, self._types, self._kernels)
-
-    def pool(self, node: Node, window: Window, of: str) -> Pool:
-        """Return the stage of a pooling of this value."""
-        body, read = self._before(of)
-        return Pool(
-            name=self._kernels.kernel((*body.steps, f"{window.kind}_pool"), window.kind),
-            shape=self._types[of].shape,
-            operands=body.operands,
-            steps=body.steps,
-            result=Result(value=node.name, of=POOLED, type=self._types[node.name]),
-            **{**msgspec.structs.asdict(window), "of": read},
-        )
+    def claimed(
+        self, node: Node, arguments: Mapping[str, Argument], claim: Claim, of: str
+    ) -> Kernel:
+        """Return the stage of a claimed node, with the operators that compute `of`, if any."""
+        body = Body(self._waiting, self._types[of or node.name].shape, self._called)
+        read = str(body.value(of)) if of else ""
+        return claim.stage(Given(node, arguments, self._types, self._kernels, body, read))
 
     def library(self, node: Node, arguments: dict[str, Argument]) -> Library:
         """Return the stage of a node that torch computes."""
@@ -145,13 +103,6 @@ class Making:
             view=base in VIEWS,
             computes=base in _COMPUTES,
         )
-
-    def _before(self, value: str) -> tuple[Body, str]:
-        """Return operators that compute what a stage gathers, and what they call it."""
-        body = Body(self._waiting, self._types[value].shape, self._called)
-        read = body.value(value)
-        assert isinstance(read, str)
-        return body, read
 
     def _results(self, values: tuple[str, ...], of: Iterable[StepValue]) -> tuple[Result, ...]:
         return tuple(

@@ -4,16 +4,17 @@ from collections.abc import Iterable
 
 import msgspec
 
+from kernelgen.engines.architectures import DEFAULT_ARCHITECTURE, Architecture
+from kernelgen.engines.reduce.record import Reduce
+from kernelgen.engines.stage import Library, Stage
 from kernelgen.errors import ProblemError
-from kernelgen.planning.capture import graph_of, graphs_of
-from kernelgen.planning.claims import with_products
-from kernelgen.planning.graph import Argument, Graph, TensorType
-from kernelgen.planning.plan import Library, Plan, Reduce, Source, Stage
+from kernelgen.graph.graph import Argument, Graph, TensorType
+from kernelgen.graph.sizes import dimensions_of, resizes_of, sizes_like, with_size
+from kernelgen.planning.fusion import with_engines
+from kernelgen.planning.plan import Plan, Source
 from kernelgen.planning.planner import plan_of_simple, simplified, whole_norms
-from kernelgen.planning.products.choice import DEFAULT_ARCHITECTURE, Architecture
-from kernelgen.planning.segments import with_maps_fused
-from kernelgen.planning.sizes import dimensions_of, resizes_of, sizes_like, with_size
 from kernelgen.problem.record import Case, Device, Problem
+from kernelgen.tracing.capture import graph_of, graphs_of
 
 
 class ProblemPlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,8 +65,7 @@ def plan_of_problem(
         shared = dimensions_of(graph).items() & sizes.items()
         bound &= {place for place, _ in shared}
     target = arch if device == "cuda" else None
-    plan = with_products(msgspec.structs.replace(plan, bound=bound), target)
-    plan = with_maps_fused(plan, target)
+    plan = with_engines(msgspec.structs.replace(plan, bound=bound), target)
     return ProblemPlan(graph=graph, plan=plan, free=frozenset(free))
 
 

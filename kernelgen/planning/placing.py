@@ -6,13 +6,21 @@ from math import prod
 
 import msgspec
 
-from kernelgen.planning.body import Apply, Waiting, inputs_of
-from kernelgen.planning.graph import Argument, Graph, Node, Reference, references, renamed
+from kernelgen.engines.body import Apply, Waiting, inputs_of
+from kernelgen.engines.engine import Claim
+from kernelgen.engines.naming import without_overload
+from kernelgen.engines.stage import Library, Stage, reads
+from kernelgen.graph.graph import (
+    Argument,
+    Graph,
+    Node,
+    Reference,
+    broadcast,
+    is_contiguous,
+    references,
+    renamed,
+)
 from kernelgen.planning.making import Making
-from kernelgen.planning.naming import without_overload
-from kernelgen.planning.plan import Library, Stage, reads
-from kernelgen.planning.pooling import Window
-from kernelgen.planning.rewrites.builder import broadcast, is_contiguous
 
 # Tensors of a value's size that it is computed from. To read two again costs no more than to write
 # the value and to read that.
@@ -233,24 +241,16 @@ class Placing:
                     found.append(one)
         return found
 
-    def scan(self, node: Node) -> None:
-        """Add the stage of a scan."""
-        of = self.resolved(node.argument("self"))
-        self._place_before(of)
-        self._done(self._making.scan(node, of), node.name)
-
-    def segment(self, node: Node) -> None:
-        """Add the stage of a norm that is whole."""
-        arguments = self.resolved_arguments(node)
-        for name in references(*arguments.values()):
-            self.place(name)
-        self._done(self._making.segment(node, arguments), node.name)
-
-    def pool(self, node: Node, window: Window) -> None:
-        """Add the stage of a pooling."""
-        of = self.resolved(window.of)
-        self._place_before(of)
-        self._done(self._making.pool(node, window, of), node.name)
+    def claimed(self, node: Node, claim: Claim) -> None:
+        """Add the stage of a node that an engine claims."""
+        arguments, of = self.resolved_arguments(node), ""
+        if claim.of:
+            of = self.resolved(claim.of)
+            self._place_before(of)
+        else:
+            for name in references(*arguments.values()):
+                self.place(name)
+        self._done(self._making.claimed(node, arguments, claim, of), node.name)
 
     def library(self, node: Node) -> None:
         """Leave a node to torch."""

@@ -3,28 +3,24 @@
 Pointwise operators and reductions wait until a value is needed in memory (placing.py).
 """
 
-from collections.abc import Iterable, Mapping
-from typing import cast
+from collections.abc import Iterable
 
 import msgspec
 
-from kernelgen.planning.body import Apply
-from kernelgen.planning.graph import VIEWS, Argument, Graph, Node, Reference, TensorType, references
+from kernelgen.engines.body import Apply
+from kernelgen.engines.gathers import gathers_of
+from kernelgen.engines.known import ENGINES
+from kernelgen.engines.naming import without_overload
+from kernelgen.engines.pool.window import with_means
+from kernelgen.engines.rows import is_known, kernel_row
+from kernelgen.engines.stage import reads, writes
+from kernelgen.graph.graph import VIEWS, Graph, Node, references
 from kernelgen.planning.making import result_names
-from kernelgen.planning.naming import without_overload
-from kernelgen.planning.norms.kept import kept_norms, with_norms
-from kernelgen.planning.operators import Operator, operator_for
 from kernelgen.planning.placing import Placing
-from kernelgen.planning.plan import Plan, Source, reads, writes
-from kernelgen.planning.pooling import window_of, with_means
-from kernelgen.planning.reductions import gathers_of
-from kernelgen.planning.rewrites.builder import DTYPES
+from kernelgen.planning.plan import Plan, Source
 from kernelgen.planning.rewrites.decompose import decomposed, prepared
+from kernelgen.planning.rewrites.kept import kept_norms, with_norms
 from kernelgen.planning.rewrites.scans import with_scans
-
-# What a kernel reads and writes; everything else stays in torch.
-_DTYPES = frozenset(("float32", "bool", "int64"))
-_TAKEN = {"float": ("float32", "bool"), "bool": ("bool",), "any": ("float32", "bool", "int64")}
 
 
 def plan_of(graph: Graph) -> Plan:
@@ -109,7 +105,7 @@ class _Planner:
                 values.types[name] = found
         if self._part(node) or self._pointwise(node):
             return
-        if (gathers := gathers_of(node, values.types)) and _is_known(node):
+        if (gathers := gathers_of(node, values.types)) and is_known(node):
             for index, (name, one) in enumerate(zip(result_names(node), gathers, strict=True)):
                 of, at = values.resolved(one.of), values.resolved(one.at)
                 values.waiting.steps[name] = msgspec.structs.replace(one, of=of, at=at)
@@ -118,12 +114,10 @@ class _Planner:
         is_view = without_overload(node.aten) in VIEWS and "self" in node.arguments
         if is_view and len(node.results) == 1 and node.types:
             values.views[node.name] = node
-        elif node.aten in {"scan_sum", "scan_prod"} and _is_known(node):
-            values.scan(node)
-        elif node.aten.startswith("segment."):
-            values.segment(node)
-        elif (window := window_of(node, values.types)) is not None and _is_known(node):
-            values.pool(node, window)
+            return
+        claims = (engine.claim(node, values.types) for engine in ENGINES)
+        if (claim := next(filter(None, claims), None)) is not None and is_known(node):
+            values.claimed(node, claim)
         else:
             values.library(node)
 
@@ -157,48 +151,3 @@ class _Planner:
         if all(name in values.constants for name in read):
             values.constants[node.name] = node
         return True
-
-
-def kernel_row(
-    node: Node, types: Mapping[str, TensorType]
-) -> tuple[Operator, dict[str, Argument]] | None:
-    """Return the row of a node that a kernel computes as torch does, and its arguments, filled in.
-
-    None if there is none, or C would give another type than torch, or compute in another: bools
-    are added as bools, whole numbers as whole numbers.
-    """
-    found = operator_for(node.aten, node.arguments)
-    if found is None or not _is_known(node):
-        return None
-    operator, filled = found[0], cast("dict[str, Argument]", found[1])
-    made = node.type.dtype
-    tensors: set[str] = set()  # the types of those that are computed with
-    floats = operator.takes != "float" or not references(*filled.values())
-    for name, value in filled.items():
-        if isinstance(value, Reference):
-            one = types[value.name]
-            is_number = one.dtype == "float64" and not one.shape and operator.takes != "bool"
-            if not is_number and one.dtype not in _TAKEN[operator.takes]:
-                return None
-            if name not in {"condition", "mask"}:
-                tensors.add(one.dtype)
-            elif one.dtype != "bool":
-                return None
-        elif operator.reads(name):
-            floats |= not isinstance(value, bool)
-            if operator.result == "like" and made == "bool" and not isinstance(value, bool):
-                return None
-    if operator.result != "like":
-        suits = made == DTYPES[operator.result]
-    else:
-        suits = made == "float32" or tensors <= {made}
-    casts = operator.result == "float" and operator.takes == "any"
-    suits &= "float64" not in tensors or "float32" in tensors or casts
-    # C divides bools as whole numbers.
-    suits &= floats or "float32" in tensors or operator.result == "like"
-    return (operator, filled) if suits else None
-
-
-def _is_known(node: Node) -> bool:
-    """Whether kernels write what it returns."""
-    return all(found is not None and found.dtype in _DTYPES for found in node.results)

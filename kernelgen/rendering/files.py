@@ -7,9 +7,9 @@ from pathlib import Path
 import msgspec
 
 from kernelgen.destination import is_stream, write_whole
+from kernelgen.engines.environment import HASH_DIGITS
 from kernelgen.errors import UserError
 from kernelgen.problem.record import Backend, Problem
-from kernelgen.rendering.environment import HASH_DIGITS
 
 SOLUTION_FOLDERS: dict[Backend, Path] = {"cuda": Path("solutions"), "cpp": Path("solutions/cpu")}
 """Where a problem's solution goes by default."""

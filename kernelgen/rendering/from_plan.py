@@ -1,46 +1,25 @@
 """A plan to the text of its solution: its stages' kernels, and the forward that queues them."""
 
-import functools
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from keyword import iskeyword
-from typing import Any
 from unicodedata import normalize
 
 import msgspec
 
-from kernelgen.planning.plan import (
-    Kernel,
-    Library,
-    Map,
-    Plan,
-    Pool,
-    Product,
-    Reduce,
-    Scan,
-    Segment,
-    Source,
-    Stage,
-    reads,
-    writes,
-)
-from kernelgen.planning.rewrites.builder import strides_of
+from kernelgen.engines.engine import Target
+from kernelgen.engines.environment import checked_source, cpp_environment
+from kernelgen.engines.known import engine_of
+from kernelgen.engines.library import render_library
+from kernelgen.engines.schedule import Schedule
+from kernelgen.engines.stage import Kernel, Library, Stage, reads, writes
+from kernelgen.engines.text.alike import with_plain_names
+from kernelgen.engines.text.functions import helpers
+from kernelgen.engines.text.stage_text import COLUMNS, StageText, call_of
+from kernelgen.graph.graph import strides_of
+from kernelgen.planning.plan import Plan, Source
 from kernelgen.problem.record import Backend
-from kernelgen.rendering.choose import schedule_of
-from kernelgen.rendering.environment import checked_source, cpp_environment
-from kernelgen.rendering.schedule import Schedule
-from kernelgen.rendering.stages.alike import with_plain_names
-from kernelgen.rendering.stages.functions import helpers
-from kernelgen.rendering.stages.library import render_library
-from kernelgen.rendering.stages.map import render_map
-from kernelgen.rendering.stages.one_pass import render_one_pass
-from kernelgen.rendering.stages.pool import render_pool
-from kernelgen.rendering.stages.product import render_product
-from kernelgen.rendering.stages.reduce import render_reduce
-from kernelgen.rendering.stages.scan import render_scan
-from kernelgen.rendering.stages.segment import render_segment
-from kernelgen.rendering.stages.stage_text import COLUMNS, StageText, call_of
 
 Key = tuple[str, str]  # a kernel and its function, with plain names
 _VALUE = re.compile(r"\{([\w.]+)\}")
@@ -54,7 +33,8 @@ class PlanText(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         ideas: a sentence for each kernel, and for each operator that stays in torch.
-        kinds: of the stages that have templates.
+        templates: of the kernels and their functions.
+        tuned, needs_features: as of its stages.
         arguments: of forward -> what its body calls them.
         kernels: C source, "" if no stage has a kernel; what several stages share stands once.
         functions: Python functions, one for each kernel.
@@ -62,7 +42,9 @@ class PlanText(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     ideas: tuple[str, ...]
-    kinds: tuple[str, ...]
+    templates: tuple[str, ...]
+    tuned: bool
+    needs_features: bool
     arguments: dict[str, str]
     kernels: str
     functions: tuple[str, ...]
@@ -76,8 +58,8 @@ def plan_text(
 
     The only product has the schedule, or the one that its sizes suggest.
     """
-    render = functools.partial(_render, backend=backend, arch=arch, schedule=schedule)
-    stages = list(zip(plan.stages, _texts(plan.stages, backend, render), strict=True))
+    target = Target(backend, arch, schedule)
+    stages = list(zip(plan.stages, _texts(plan.stages, target), strict=True))
     called = {"_", "_expect", "getattr", "self", "torch", "tuple"}
     called.update(*(re.findall(r"(?<![.\w])\w+(?=\()", text.call) for _, text in stages))
     # Arguments that would hide what the body needs have other names there.
@@ -139,7 +121,9 @@ def plan_text(
     texts = [text for _, text in stages if text.kernel]
     return PlanText(
         ideas=tuple(dict.fromkeys(text.idea for _, text in stages if text.idea)),
-        kinds=tuple(dict.fromkeys(text.kind for text in texts)),
+        templates=tuple(dict.fromkeys(name for text in texts for name in text.templates)),
+        tuned=any(text.tuned for text in texts),
+        needs_features=any(text.needs_features for text in texts),
         arguments=given,
         kernels=_kernels(texts, backend),
         functions=tuple(_wrapped(text.function.strip("\n")) for text in texts),
@@ -147,54 +131,35 @@ def plan_text(
     )
 
 
-def _texts(
-    stages: Sequence[Stage], backend: Backend, render: Callable[[Kernel], StageText]
-) -> Iterator[StageText]:
+def _texts(stages: Sequence[Stage], target: Target) -> Iterator[StageText]:
     """Yield each stage as text; one whose kernel stands already calls that."""
-    kernels = [stage for stage in stages if not isinstance(stage, Library)]
-    plain = {stage.name: with_plain_names(stage) for stage in kernels}
-    own = {name: _key(render(stage)) for name, stage in plain.items()}
-    told = {
-        name: _key(render_map(stage, backend, told_sizes=True))
-        for name, stage in plain.items()
-        if isinstance(stage, Map)
-    }
+    own: dict[str, Key] = {}
+    shared: dict[str, Key] = {}
+    for stage in stages:
+        if isinstance(stage, Kernel):
+            plain, engine = with_plain_names(stage), engine_of(stage)
+            own[stage.name] = _key(engine.text(plain, target))
+            if (text := engine.shared_text(plain, target)) is not None:
+                shared[stage.name] = _key(text)
     sizes: dict[Key, set[Key]] = {}
-    for name, key in told.items():
+    for name, key in shared.items():
         sizes.setdefault(key, set()).add(own[name])
     known: dict[Key, str] = {}
     for stage in stages:
         if isinstance(stage, Library):
             yield render_library(stage)
             continue
-        several = stage.name in told and len(sizes[told[stage.name]]) > 1
-        key = told[stage.name] if several else own[stage.name]
-        name = known.setdefault(key, stage.name)
+        several = stage.name in shared and len(sizes[shared[stage.name]]) > 1
+        name = known.setdefault((shared if several else own)[stage.name], stage.name)
+        text = engine_of(stage).shared_text(stage, target) if several else None
         if name != stage.name:
             yield StageText(idea="", call=call_of(name, stage))
-        elif several and isinstance(stage, Map):
-            yield render_map(stage, backend, told_sizes=True)
         else:
-            yield render(stage)
+            yield text or engine_of(stage).text(stage, target)
 
 
 def _key(text: StageText) -> Key:
     return text.kernel, text.function
-
-
-def _render(stage: Kernel, backend: Backend, arch: str, schedule: Schedule | None) -> StageText:
-    if isinstance(stage, Product):
-        return render_product(stage, backend, arch, schedule or schedule_of(stage, arch))
-    if isinstance(stage, Segment) and stage.way != "held":
-        return render_one_pass(stage, backend, arch, schedule or schedule_of(stage, arch))
-    of_kind: dict[type, Callable[[Any, Backend], StageText]] = {
-        Map: render_map,
-        Segment: render_segment,
-        Reduce: render_reduce,
-        Scan: render_scan,
-        Pool: render_pool,
-    }
-    return of_kind[type(stage)](stage, backend)
 
 
 def _kernels(texts: list[StageText], backend: Backend) -> str:
@@ -202,7 +167,7 @@ def _kernels(texts: list[StageText], backend: Backend) -> str:
         return ""
     operators = dict.fromkeys(name for text in texts for name in text.operators)
     suffix = "cu" if backend == "cuda" else "cpp"
-    template = f"{backend}/stages/common.{suffix}.jinja"
+    template = f"frame/common.{suffix}.jinja"
     sources = [_wrapped(text.kernel) for text in texts]
     common = (
         cpp_environment()

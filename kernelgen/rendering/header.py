@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 import jinja2
 
 from kernelgen import __version__
+from kernelgen.engines.environment import HASH_DIGITS, templates_hash
 from kernelgen.problem.record import Backend, Problem
 from kernelgen.problem.schedules import tuned_file
-from kernelgen.rendering.environment import HASH_DIGITS, templates_hash
 from kernelgen.rendering.schedule_table import DEFAULT_ARCHITECTURES
 
 

@@ -7,9 +7,9 @@ from difflib import get_close_matches
 import msgspec
 import yaml
 
+from kernelgen.engines.schedule import Schedule
 from kernelgen.errors import UserError
 from kernelgen.problem.record import ConstantValue
-from kernelgen.rendering.schedule import Schedule
 
 
 class Overrides(msgspec.Struct, frozen=True, kw_only=True):

@@ -4,19 +4,19 @@ import re
 import textwrap
 from collections.abc import Mapping
 
-from kernelgen.planning.graph import PlainValue
+from kernelgen.engines.architectures import DEFAULT_ARCHITECTURE, architecture
+from kernelgen.engines.environment import cpp_environment, in_docstring, python_environment
+from kernelgen.engines.known import schedule_of, scheduled
+from kernelgen.engines.schedule import Schedule
+from kernelgen.graph.graph import PlainValue
 from kernelgen.planning.of_problem import plan_of_problem
 from kernelgen.planning.plan import Plan
-from kernelgen.planning.products.choice import DEFAULT_ARCHITECTURE, architecture
 from kernelgen.problem.python_text import bound_names
 from kernelgen.problem.record import MAIN_CASE, Backend, Case, Problem, device_of
-from kernelgen.rendering.choose import schedule_of, scheduled
-from kernelgen.rendering.environment import cpp_environment, in_docstring, python_environment
 from kernelgen.rendering.from_plan import PlanText, plan_text
 from kernelgen.rendering.header import header
 from kernelgen.rendering.model_source import COLUMNS, forward_line, model_source, whole_module
 from kernelgen.rendering.overrides import override_schedule, sort_overrides
-from kernelgen.rendering.schedule import Schedule
 from kernelgen.rendering.schedule_table import (
     DEFAULT_ARCHITECTURES,
     in_words,
@@ -28,8 +28,6 @@ from kernelgen.solution.file import NO_KERNEL, STAYS
 _MAIN = Case(name=MAIN_CASE)
 _LIKENESS = 'getattr({0}, "__name__", repr({0}))'
 _OTHER_FLOATS = ("float16", "bfloat16", "float64")
-# Folders of a kind's kernels, where these are not `stages`.
-_FOLDERS = {"one_pass": "segment", "product": "product"}
 # Functions that a solution may need beside its stages; each may call those before it.
 _HELPERS = (
     *("launch", "factors", "multiply", "readable"),
@@ -59,7 +57,6 @@ def render_planned(
     plan = found.plan
     schedule = _schedule(plan, problem, backend, named, settings)
     text = plan_text(plan, backend, named, schedule)
-    of_arch = backend == "cuda" and not {"one_pass", "product"}.isdisjoint(text.kinds)
     source = model_source(problem, case, device, plan.returns % ((0,) * len(plan.outputs)))
     made = (found.graph.made_with, found.graph.made_like)
     kept = {n for one in made for n in one if source.module or n in source.unchanged} - found.free
@@ -72,7 +69,7 @@ def render_planned(
         "idea": _idea(text),
         "written_for": in_docstring(_written_for(plan, made_with)),
         "kernels": text.kernels,
-        "hopper": "product" in text.kinds and backend == "cuda" and named == "sm_90a",
+        "hopper": text.needs_features,
         "body": text.body,
         "forward": _forward(plan, text.arguments),
         "preamble": "import inspect" if source.module and kept else source.preamble,
@@ -82,7 +79,7 @@ def render_planned(
     }
 
     def part(name: str) -> str:
-        return python_environment().get_template(f"plan/{name}.py.jinja").render(names).strip("\n")
+        return python_environment().get_template(f"frame/{name}.py.jinja").render(names).strip("\n")
 
     parts = [*text.functions, part("model")]
     used = []
@@ -90,24 +87,21 @@ def render_planned(
         if any(f"_{name}(" in other for other in parts):
             parts.insert(0, part(name))
             used.append(name)
-    kinds: tuple[str, ...] = ()
+    frame = ("head", *used, "model")
+    common: tuple[str, ...] = ()
     if text.kernels:
         parts.insert(0, part("library"))
-        used.insert(0, "library")
-        kinds = ("common", *text.kinds)
-    suffix = "cu" if backend == "cuda" else "cpp"
-    frame = ("head", *used, "model")
-    templates = [(python_environment(), f"plan/{name}.py.jinja") for name in frame]
-    for kind in kinds:
-        folder = _FOLDERS.get(kind, "stages")
-        templates.append((cpp_environment(), f"{backend}/{folder}/{kind}.{suffix}.jinja"))
-        if kind != "common":
-            function = "segment" if kind == "one_pass" else kind
-            templates.append((python_environment(), f"stages/{function}.py.jinja"))
+        frame = ("head", "library", *used, "model")
+        common = (f"frame/common.{'cu' if backend == 'cuda' else 'cpp'}.jinja",)
+    names_of_all = [*(f"frame/{name}.py.jinja" for name in frame), *common, *text.templates]
+    templates = [
+        (python_environment() if name.endswith(".py.jinja") else cpp_environment(), name)
+        for name in names_of_all
+    ]
     first = header(
         problem,
         backend=backend,
-        arch=named if of_arch else None,
+        arch=named if text.tuned else None,
         templates=templates,
         numbers="" if schedule is None else in_words(numbers_of(schedule)),
         settings=settings,
@@ -128,7 +122,7 @@ def _schedule(
 ) -> Schedule | None:
     """Return the schedule of the only stage that has one; None if there is none, or several."""
     constants = tuple(problem.constants_for(_MAIN, device_of(backend)))
-    stage = scheduled(plan)
+    stage = scheduled(plan.stages)
     if stage is None:
         sort_overrides(settings, (), constants)
         return None

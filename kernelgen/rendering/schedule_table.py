@@ -4,14 +4,14 @@ from collections.abc import Mapping
 
 import msgspec
 
+from kernelgen.engines.architectures import DEFAULT_ARCHITECTURE, architecture
+from kernelgen.engines.known import schedule_of, scheduled
+from kernelgen.engines.schedule import Schedule
 from kernelgen.errors import ProblemError, UserError
 from kernelgen.planning.of_problem import plan_of_problem
-from kernelgen.planning.products.choice import DEFAULT_ARCHITECTURE, architecture
 from kernelgen.problem.record import MAIN_CASE, Backend, Case, Problem, ScheduleEntry, device_of
 from kernelgen.problem.schedules import CPU
-from kernelgen.rendering.choose import schedule_of, scheduled
 from kernelgen.rendering.overrides import did_you_mean
-from kernelgen.rendering.schedule import Schedule
 
 # Fixed, so that what is rendered never depends on the machine that renders it.
 DEFAULT_ARCHITECTURES: dict[Backend, str] = {"cuda": DEFAULT_ARCHITECTURE, "cpp": CPU}
@@ -36,7 +36,7 @@ def default_schedule(problem: Problem, backend: Backend, arch: str) -> Schedule:
 def _default_schedule(problem: Problem, backend: Backend, arch: str) -> Schedule | None:
     named = architecture(arch) if backend == "cuda" else DEFAULT_ARCHITECTURE
     alone = msgspec.structs.replace(problem, cases=())
-    stage = scheduled(plan_of_problem(alone, _MAIN, device_of(backend), named).plan)
+    stage = scheduled(plan_of_problem(alone, _MAIN, device_of(backend), named).plan.stages)
     return None if stage is None else schedule_of(stage, arch)
 
 

@@ -2,13 +2,13 @@
 
 from collections.abc import Mapping
 
+from kernelgen.engines.environment import checked_python
 from kernelgen.errors import ProblemError, UserError
-from kernelgen.planning.capture import NoGraphError
 from kernelgen.problem.record import MAIN_CASE, Backend, Case, Problem, device_of
-from kernelgen.rendering.environment import checked_python
 from kernelgen.rendering.overrides import override_constants, sort_overrides
 from kernelgen.rendering.planned import render_in_torch, render_planned
 from kernelgen.rendering.schedule_table import check_schedules
+from kernelgen.tracing.capture import NoGraphError
 
 _MAIN = Case(name=MAIN_CASE)
 

@@ -9,6 +9,9 @@ from typing import cast
 from msgspec import structs
 
 from kernelgen.build.toolchain import cache_folder
+from kernelgen.engines.known import engine_of
+from kernelgen.engines.naming import without_overload
+from kernelgen.engines.stage import Library, Stage
 from kernelgen.errors import ProblemError, UserError
 from kernelgen.grading.options import GradeOptions
 from kernelgen.grading.plan_record import PlannedStage, PlanRecord, StageKind
@@ -17,24 +20,9 @@ from kernelgen.grading.verdict import Run, Verdict
 from kernelgen.hardware.calibration import Calibration, look_up
 from kernelgen.hardware.identity import identity_here
 from kernelgen.planning.cost import StageCost, StageTime, costs, stage_times
-from kernelgen.planning.naming import without_overload
 from kernelgen.planning.of_problem import plan_of_problem
-from kernelgen.planning.plan import (
-    MULTIPLIED,
-    POOLED,
-    Library,
-    Map,
-    Pool,
-    Product,
-    Reduce,
-    Scan,
-    Segment,
-    Stage,
-    results_of,
-)
 from kernelgen.problem.library import load_problem
 from kernelgen.problem.record import Device, Problem
-from kernelgen.rendering.stages.stage_text import filled, gathered_in_words, in_words
 from kernelgen.solution.file import SolutionFile
 
 
@@ -145,35 +133,11 @@ def _shape(stage: Stage) -> tuple[int, ...]:
     """Return the shape of what a stage makes, of its first result."""
     if isinstance(stage, Library):
         return stage.types[0].shape if stage.types and stage.types[0] else ()
-    return results_of(stage)[0].type.shape
+    return stage.results[0].type.shape
 
 
 def _formula(stage: Stage) -> str:
     """Return a kernel's formula; "" for what stays in torch."""
     if isinstance(stage, Library):
         return ""
-    gathered: dict[str, str] = {}
-    if isinstance(stage, Reduce | Segment):
-        gathered = gathered_in_words(stage)
-    match stage:
-        case Map():
-            return "; ".join(in_words(stage.steps, result.of) for result in stage.results)
-        case Scan():
-            words = "reverse " * stage.reverse + "exclusive " * stage.exclusive
-            return f"{words}cum{stage.kind}({in_words(stage.steps, stage.of)}) along {stage.dim}"
-        case Product():
-            factors = ", ".join(operand.value for operand in stage.operands)
-            gathered = {MULTIPLIED: f"{stage.aten}({factors})"}
-        case Pool():
-            window = "x".join(map(str, stage.kernel))
-            gathered = {POOLED: f"{stage.kind} of {window}({in_words(stage.steps, stage.of)})"}
-        case Segment():
-            found = {
-                name: filled(in_words(stage.epilogue, of), gathered)
-                for name, of in stage.outcome.items()
-            }
-            if stage.held:
-                found[stage.held] = in_words(stage.steps, stage.held)
-            return filled(in_words(stage.after, stage.result.of), found)
-    formulas = (in_words(stage.epilogue, result.of) for result in results_of(stage))
-    return "; ".join(filled(formula, gathered) for formula in formulas)
+    return engine_of(stage).words(stage)

@@ -9,6 +9,7 @@ from statistics import median
 
 import msgspec
 
+from kernelgen.engines.schedule import Schedule, tried_values
 from kernelgen.errors import UserError
 from kernelgen.grading.options import GradeOptions
 from kernelgen.grading.queue.job import Job
@@ -16,7 +17,6 @@ from kernelgen.grading.supervisor.crew import Crew, ended
 from kernelgen.grading.timing.times import CANDIDATE
 from kernelgen.grading.verdict import Verdict
 from kernelgen.problem.record import Backend, Problem, device_of
-from kernelgen.rendering.schedule import Schedule, tried_values
 from kernelgen.rendering.schedule_table import (
     changed_numbers,
     default_schedule,

@@ -2,7 +2,7 @@
 # problem: argmax_middle
 # source: argmax_middle.yaml (sha256 97f55995b5496e4a)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 f9e79fd14e4c688a)
+# templates: frame/head.py.jinja (sha256 b66d92cc4672d3f1)
 # render again: kernelgen render argmax_middle --backend cpp
 """index of the maximum over dimension 1.
 

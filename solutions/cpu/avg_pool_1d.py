@@ -2,7 +2,7 @@
 # problem: avg_pool_1d
 # source: avg_pool_1d.yaml (sha256 05ab9f0bb70b256d)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 31be9a23f42cb6d5)
+# templates: frame/head.py.jinja (sha256 08341a1ebb7a64bf)
 # render again: kernelgen render avg_pool_1d --backend cpp
 """1-D average pooling with padding and stride 1.
 

@@ -2,7 +2,7 @@
 # problem: avg_pool_3d
 # source: avg_pool_3d.yaml (sha256 f134706dee0657fe)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 31be9a23f42cb6d5)
+# templates: frame/head.py.jinja (sha256 08341a1ebb7a64bf)
 # render again: kernelgen render avg_pool_3d --backend cpp
 """3-D average pooling with padding and stride 2.
 

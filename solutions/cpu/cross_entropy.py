@@ -2,7 +2,7 @@
 # problem: cross_entropy
 # source: cross_entropy.yaml (sha256 18b6f2a2254b92b5)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 f9e79fd14e4c688a)
+# templates: frame/head.py.jinja (sha256 b66d92cc4672d3f1)
 # render again: kernelgen render cross_entropy --backend cpp
 """cross entropy of logits and class indices.
 

@@ -2,7 +2,7 @@
 # problem: cumprod
 # source: cumprod.yaml (sha256 0537db9810ef38a6)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 b78ad1a41c08fc20)
+# templates: frame/head.py.jinja (sha256 b0bbb7c351acc372)
 # render again: kernelgen render cumprod --backend cpp
 """cumulative product along dimension 1.
 

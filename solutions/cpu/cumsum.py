@@ -2,7 +2,7 @@
 # problem: cumsum
 # source: cumsum.yaml (sha256 d581445454dc1d81)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 b78ad1a41c08fc20)
+# templates: frame/head.py.jinja (sha256 b0bbb7c351acc372)
 # render again: kernelgen render cumsum --backend cpp
 """cumulative sum along dimension 1.
 

@@ -2,7 +2,7 @@
 # problem: cumsum_exclusive
 # source: cumsum_exclusive.yaml (sha256 ad86ee2648263b07)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 b78ad1a41c08fc20)
+# templates: frame/head.py.jinja (sha256 b0bbb7c351acc372)
 # render again: kernelgen render cumsum_exclusive --backend cpp
 """cumulative sum along dimension 1 without the element itself.
 

@@ -2,7 +2,7 @@
 # problem: cumsum_reverse
 # source: cumsum_reverse.yaml (sha256 d46a1aa8e07eb854)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 b78ad1a41c08fc20)
+# templates: frame/head.py.jinja (sha256 b0bbb7c351acc372)
 # render again: kernelgen render cumsum_reverse --backend cpp
 """cumulative sum along dimension 1 from its end.
 

@@ -2,7 +2,7 @@
 # problem: elu
 # source: elu.yaml (sha256 8c40ad8e7d286909)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 a9911146032b4b73)
+# templates: frame/head.py.jinja (sha256 4747f3935328cda4)
 # render again: kernelgen render elu --backend cpp
 """ELU, element by element.
 

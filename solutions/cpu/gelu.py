@@ -2,7 +2,7 @@
 # problem: gelu
 # source: gelu.yaml (sha256 d257a677875d4570)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 5978b94969e6dfb5)
+# templates: frame/head.py.jinja (sha256 2e5e30727e9a4f0c)
 # render again: kernelgen render gelu --backend cpp
 """GELU by erf, element by element.
 

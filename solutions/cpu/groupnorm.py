@@ -2,7 +2,7 @@
 # problem: groupnorm
 # source: groupnorm.yaml (sha256 2bc0d39570060c83)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 91127be46d2ed3a6)
+# templates: frame/head.py.jinja (sha256 ec6c274725b634e2)
 # schedule: batch=512 slice=16384
 # render again: kernelgen render groupnorm --backend cpp
 """GroupNorm with a per-channel affine map over any number of spatial dimensions.

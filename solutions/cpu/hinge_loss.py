@@ -2,7 +2,7 @@
 # problem: hinge_loss
 # source: hinge_loss.yaml (sha256 9a29d5fd064ec2d2)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 ad063e29971463aa)
+# templates: frame/head.py.jinja (sha256 cd8c894eedf44f3a)
 # render again: kernelgen render hinge_loss --backend cpp
 """hinge loss.
 

@@ -2,7 +2,7 @@
 # problem: leaky_relu
 # source: leaky_relu.yaml (sha256 0a4ee2db4b95fe4c)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 a9911146032b4b73)
+# templates: frame/head.py.jinja (sha256 4747f3935328cda4)
 # render again: kernelgen render leaky_relu --backend cpp
 """LeakyReLU, element by element.
 

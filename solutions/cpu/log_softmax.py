@@ -2,7 +2,7 @@
 # problem: log_softmax
 # source: log_softmax.yaml (sha256 172b4fab7bdefbfe)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 274b1423d6c896ec)
+# templates: frame/head.py.jinja (sha256 b0317c03e8404ebd)
 # schedule: batch=512 slice=16384
 # render again: kernelgen render log_softmax --backend cpp
 """logarithm of softmax along dimension 1.

@@ -2,7 +2,7 @@
 # problem: masked_cumsum
 # source: masked_cumsum.yaml (sha256 c83d0dc153018f7d)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 b78ad1a41c08fc20)
+# templates: frame/head.py.jinja (sha256 b0bbb7c351acc372)
 # render again: kernelgen render masked_cumsum --backend cpp
 """cumulative sum along dimension 1 of what a mask leaves.
 

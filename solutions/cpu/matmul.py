@@ -2,7 +2,7 @@
 # problem: matmul
 # source: matmul.yaml (sha256 6559d7e5f7031c9c)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 9e11c4f8b78b084b)
+# templates: frame/head.py.jinja (sha256 7ad2165d8a8dcb85)
 # schedule: depth=64
 # render again: kernelgen render matmul --backend cpp
 """Product of two square matrices.

@@ -2,7 +2,7 @@
 # problem: matmul_add_gelu
 # source: matmul_add_gelu.yaml (sha256 7a9232b0e2be1d8b)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 e72bb07e9d24da0e)
+# templates: frame/head.py.jinja (sha256 4c9af76be6a0f26f)
 # schedule: depth=64
 # render again: kernelgen render matmul_add_gelu --backend cpp
 """Product of two matrices, plus a third, then GELU.

@@ -2,7 +2,7 @@
 # problem: matmul_rectangular
 # source: matmul_rectangular.yaml (sha256 72165971d78c1230)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 9e11c4f8b78b084b)
+# templates: frame/head.py.jinja (sha256 7ad2165d8a8dcb85)
 # schedule: depth=64
 # render again: kernelgen render matmul_rectangular --backend cpp
 """Product of two matrices of different shapes.

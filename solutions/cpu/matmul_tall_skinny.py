@@ -2,7 +2,7 @@
 # problem: matmul_tall_skinny
 # source: matmul_tall_skinny.yaml (sha256 cc3f68b3c9a78e7e)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 9e11c4f8b78b084b)
+# templates: frame/head.py.jinja (sha256 7ad2165d8a8dcb85)
 # schedule: depth=64
 # render again: kernelgen render matmul_tall_skinny --backend cpp
 """Product of a tall and a wide matrix.

@@ -2,7 +2,7 @@
 # problem: matmul_transposed_right
 # source: matmul_transposed_right.yaml (sha256 4e5a22fc58b44fb0)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 9e11c4f8b78b084b)
+# templates: frame/head.py.jinja (sha256 7ad2165d8a8dcb85)
 # schedule: depth=64
 # render again: kernelgen render matmul_transposed_right --backend cpp
 """Product of a matrix and the transpose of another.

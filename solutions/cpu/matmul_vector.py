@@ -2,7 +2,7 @@
 # problem: matmul_vector
 # source: matmul_vector.yaml (sha256 7aa27bbaf054eb27)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 9e11c4f8b78b084b)
+# templates: frame/head.py.jinja (sha256 7ad2165d8a8dcb85)
 # schedule: depth=64
 # render again: kernelgen render matmul_vector --backend cpp
 """Product of a matrix and a vector.

@@ -2,7 +2,7 @@
 # problem: max_middle
 # source: max_middle.yaml (sha256 20f37c45e11ddd34)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 f9e79fd14e4c688a)
+# templates: frame/head.py.jinja (sha256 b66d92cc4672d3f1)
 # render again: kernelgen render max_middle --backend cpp
 """maximum over dimension 1.
 

@@ -2,7 +2,7 @@
 # problem: max_pool_1d
 # source: max_pool_1d.yaml (sha256 9935d865e3948237)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 31be9a23f42cb6d5)
+# templates: frame/head.py.jinja (sha256 08341a1ebb7a64bf)
 # render again: kernelgen render max_pool_1d --backend cpp
 """1-D max pooling with padding and dilation.
 

@@ -2,7 +2,7 @@
 # problem: max_pool_2d
 # source: max_pool_2d.yaml (sha256 c4d497bf43d5ded1)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 31be9a23f42cb6d5)
+# templates: frame/head.py.jinja (sha256 08341a1ebb7a64bf)
 # render again: kernelgen render max_pool_2d --backend cpp
 """2-D max pooling with padding and stride 1.
 

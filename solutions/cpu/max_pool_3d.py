@@ -2,7 +2,7 @@
 # problem: max_pool_3d
 # source: max_pool_3d.yaml (sha256 9ed1caf1193bc8cf)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 31be9a23f42cb6d5)
+# templates: frame/head.py.jinja (sha256 08341a1ebb7a64bf)
 # render again: kernelgen render max_pool_3d --backend cpp
 """3-D max pooling with padding, stride and dilation.
 

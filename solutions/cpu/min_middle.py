@@ -2,7 +2,7 @@
 # problem: min_middle
 # source: min_middle.yaml (sha256 cfb9f133f00728f4)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 f9e79fd14e4c688a)
+# templates: frame/head.py.jinja (sha256 b66d92cc4672d3f1)
 # render again: kernelgen render min_middle --backend cpp
 """minimum over dimension 1.
 

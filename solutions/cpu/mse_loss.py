@@ -2,7 +2,7 @@
 # problem: mse_loss
 # source: mse_loss.yaml (sha256 c769b8e33c8ec0d5)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 4287fe85c224b1e3)
+# templates: frame/head.py.jinja (sha256 f2b33c538c3e628c)
 # render again: kernelgen render mse_loss --backend cpp
 """mean squared error.
 

@@ -2,7 +2,7 @@
 # problem: relu
 # source: relu.yaml (sha256 c0e682585fe030b1)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 5978b94969e6dfb5)
+# templates: frame/head.py.jinja (sha256 2e5e30727e9a4f0c)
 # render again: kernelgen render relu --backend cpp
 """ReLU, element by element.
 

@@ -2,7 +2,7 @@
 # problem: scale
 # source: scale.yaml (sha256 a2fa8cfbd9833352)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 5978b94969e6dfb5)
+# templates: frame/head.py.jinja (sha256 2e5e30727e9a4f0c)
 # render again: kernelgen render scale --backend cpp
 """a matrix times a number.
 

@@ -2,7 +2,7 @@
 # problem: scale_rows
 # source: scale_rows.yaml (sha256 b026d003429c7218)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 76b4ea07c5a441b1)
+# templates: frame/head.py.jinja (sha256 228c2b1d20362a5b)
 # render again: kernelgen render scale_rows --backend cpp
 """each row of a matrix times a number of its own.
 

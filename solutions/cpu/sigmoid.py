@@ -2,7 +2,7 @@
 # problem: sigmoid
 # source: sigmoid.yaml (sha256 40544b640b2e9c13)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 5978b94969e6dfb5)
+# templates: frame/head.py.jinja (sha256 2e5e30727e9a4f0c)
 # render again: kernelgen render sigmoid --backend cpp
 """sigmoid, element by element.
 

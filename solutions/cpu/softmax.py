@@ -2,7 +2,7 @@
 # problem: softmax
 # source: softmax.yaml (sha256 5d185dad9ceb7d40)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 274b1423d6c896ec)
+# templates: frame/head.py.jinja (sha256 b0317c03e8404ebd)
 # schedule: batch=512 slice=16384
 # render again: kernelgen render softmax --backend cpp
 """softmax along dimension 1.

@@ -2,7 +2,7 @@
 # problem: softsign
 # source: softsign.yaml (sha256 05e2302cc6c77a6f)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 5978b94969e6dfb5)
+# templates: frame/head.py.jinja (sha256 2e5e30727e9a4f0c)
 # render again: kernelgen render softsign --backend cpp
 """Softsign, element by element.
 

@@ -4,12 +4,21 @@ from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
-from kernelgen.planning.graph import Argument, Graph, Node, Reference, TensorType, references
-from kernelgen.planning.naming import without_overload
-from kernelgen.planning.operators import OPERATORS, operator_for
+from kernelgen.engines.naming import without_overload
+from kernelgen.engines.operators import OPERATORS, operator_for
+from kernelgen.engines.rows import DTYPES
+from kernelgen.graph.graph import (
+    Argument,
+    Graph,
+    Node,
+    Reference,
+    TensorType,
+    broadcast,
+    references,
+    strides_of,
+)
 
 _PARAMETERS = {aten: tuple(row.parameters) for row in OPERATORS for aten in row.aten}
-DTYPES = {"float": "float32", "bool": "bool", "int64": "int64"}
 
 
 class Builder:
@@ -99,26 +108,3 @@ def rewritten(graph: Graph, become: Callable[[Node, Builder], Sequence[Node]]) -
         for each in made:
             types |= each.types
     return msgspec.structs.replace(graph, nodes=tuple(nodes))
-
-
-def strides_of(shape: Sequence[int]) -> tuple[int, ...]:
-    """Return the strides of contiguous memory."""
-    strides: list[int] = []
-    step = 1
-    for size in reversed(shape):
-        strides.insert(0, step)
-        step *= max(size, 1)
-    return tuple(strides)
-
-
-def is_contiguous(found: TensorType) -> bool:
-    """Return whether a tensor's elements lie in order."""
-    pairs = zip(found.shape, found.strides, strides_of(found.shape), strict=True)
-    return 0 in found.shape or all(size == 1 or own == in_order for size, own, in_order in pairs)
-
-
-def broadcast(*shapes: Sequence[int]) -> tuple[int, ...]:
-    """Return the shape that shapes are broadcast to."""
-    rank = max(map(len, shapes), default=0)
-    padded = [(1,) * (rank - len(shape)) + tuple(shape) for shape in shapes]
-    return tuple(next((n for n in sizes if n != 1), 1) for sizes in zip(*padded, strict=True))

@@ -4,10 +4,10 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
-from kernelgen.planning.graph import MATRIX, Argument, Graph, Node, Reference
-from kernelgen.planning.operators import operator_for
-from kernelgen.planning.pooling import POOLINGS
-from kernelgen.planning.reductions import REDUCTIONS
+from kernelgen.engines.gathers import REDUCTIONS
+from kernelgen.engines.operators import operator_for
+from kernelgen.engines.pool.window import POOLINGS
+from kernelgen.graph.graph import FILLS, MATRIX, Argument, Graph, Node, Reference
 from kernelgen.planning.rewrites.builder import Builder, rewritten
 from kernelgen.planning.rewrites.losses import LOSSES, with_cross_entropies
 from kernelgen.planning.rewrites.norms import NORMS, with_running_statistics
@@ -40,7 +40,6 @@ def _copied(node: Node, builder: Builder) -> Reference | None:
     return source if (found.shape, found.dtype) == (wanted.shape, wanted.dtype) else None
 
 
-FILLS = frozenset(("fill.Scalar", "fill.Tensor"))
 _TABLE: Mapping[str, Decomposition] = {
     **LOSSES,
     **NORMS,

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
-from kernelgen.planning.graph import Argument, Graph, Node, Reference
+from kernelgen.graph.graph import Argument, Graph, Node, Reference
 from kernelgen.planning.rewrites.builder import Builder
 from kernelgen.planning.rewrites.statistics import norm
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from kernelgen.planning.graph import Argument, Graph, Node, Reference
+from kernelgen.graph.graph import Argument, Graph, Node, Reference
 from kernelgen.planning.rewrites.builder import Builder, rewritten
 
 _RUNNING = ("running_mean", "running_var")

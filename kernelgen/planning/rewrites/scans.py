@@ -2,8 +2,8 @@
 
 import msgspec
 
-from kernelgen.planning.graph import Graph, Node, Reference, TensorType
-from kernelgen.planning.naming import without_overload
+from kernelgen.engines.naming import without_overload
+from kernelgen.graph.graph import Graph, Node, Reference, TensorType
 
 _CUTS = frozenset(("narrow.default", "slice.Tensor"))
 _KINDS = {"cumsum.default": "scan_sum", "cumprod.default": "scan_prod"}

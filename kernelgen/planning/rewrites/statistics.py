@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable
 
-from kernelgen.planning.graph import Argument, Node, Reference
+from kernelgen.graph.graph import Argument, Node, Reference
 from kernelgen.planning.rewrites.builder import Builder
 
 Results = Reference | tuple[Reference, ...] | None

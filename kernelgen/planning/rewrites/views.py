@@ -12,10 +12,18 @@ from math import prod
 
 import msgspec
 
-from kernelgen.planning.graph import Argument, Graph, Node, Reference, TensorType, renamed
-from kernelgen.planning.operators import operator_for
-from kernelgen.planning.pooling import Window, window_of
-from kernelgen.planning.rewrites.builder import broadcast, strides_of
+from kernelgen.engines.operators import operator_for
+from kernelgen.engines.pool.window import Window, window_of
+from kernelgen.graph.graph import (
+    Argument,
+    Graph,
+    Node,
+    Reference,
+    TensorType,
+    broadcast,
+    renamed,
+    strides_of,
+)
 
 _REDUCTIONS = (
     "sum.dim_IntList",

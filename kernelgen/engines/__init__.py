@@ -1,0 +1,1 @@
+"""Engines: each knows one kind of stage, from the nodes that it is made of to its kernels' text."""

@@ -1,0 +1,134 @@
+"""The contract of an engine: all that planning, rendering and reports ask of a kind of stage."""
+
+from collections.abc import Callable, Collection, Mapping
+from typing import ClassVar, Generic, NamedTuple, TypeVar
+
+from kernelgen.engines.architectures import Architecture
+from kernelgen.engines.body import Body
+from kernelgen.engines.naming import Names
+from kernelgen.engines.schedule import Schedule
+from kernelgen.engines.stage import Kernel, Library
+from kernelgen.engines.text.stage_text import StageText
+from kernelgen.graph.graph import Argument, Node, TensorType
+from kernelgen.problem.record import Backend
+
+Record = TypeVar("Record", bound=Kernel)
+
+
+class Target(NamedTuple):
+    """The machine that stages are rendered for.
+
+    Attributes:
+        arch: of a GPU, or `cpu`.
+        schedule: in place of the one that a stage's sizes suggest.
+    """
+
+    backend: Backend
+    arch: str
+    schedule: Schedule | None = None
+
+
+class Given(NamedTuple):
+    """Values from which a claimed node becomes a stage.
+
+    Attributes:
+        arguments: of the node, whose values have their first names.
+        kernels: names of kernels.
+        body: the operators before the node that its stage computes.
+        of: the value in the body that these compute; "" if the claim names none.
+    """
+
+    node: Node
+    arguments: Mapping[str, Argument]
+    types: Mapping[str, TensorType]
+    kernels: Names
+    body: Body
+    of: str
+
+
+class Claim(NamedTuple):
+    """A node that becomes a stage.
+
+    Attributes:
+        stage: makes the stage.
+        of: the value whose pointwise operators the stage computes; "": all that the node reads is
+            in memory before it.
+    """
+
+    stage: Callable[[Given], Kernel]
+    of: str = ""
+
+
+class Work(NamedTuple):
+    """Bytes and operations of a stage beyond its operands and results, each moved once."""
+
+    flops: int = 0
+    split_bytes: int = 0
+
+
+class Engine(Generic[Record]):
+    """A kind of stage.
+
+    Attributes:
+        record: the stages that it renders.
+    """
+
+    record: ClassVar[type[Kernel]]
+
+    def claim(self, node: Node, types: Mapping[str, TensorType]) -> Claim | None:
+        """Return how a node becomes a stage of this kind; None if it is none."""
+        del node, types
+        return None
+
+    def replacing(
+        self,
+        stage: Library,
+        types: Mapping[str, TensorType],
+        weights: Collection[str],
+        arch: Architecture | None,
+    ) -> Kernel | None:
+        """Return a stage in place of one of torch's; None where torch is as fast.
+
+        `types` are those in memory; `weights` the Model's parameters and buffers. A CPU has no
+        architecture here.
+        """
+        del stage, types, weights, arch
+        return None
+
+    def joined(
+        self, first: Kernel, second: Kernel, others: Names, arch: Architecture | None
+    ) -> Kernel | None:
+        """Return a stage, and the map that alone reads its results, as one of this kind.
+
+        None if that cannot be, or takes longer. `others` are the names of other kernels.
+        """
+        del first, second, others, arch
+        return None
+
+    def suited(self, stage: Record, arch: Architecture | None) -> Kernel:
+        """Return a stage in the way that suits an architecture; a CPU has none here."""
+        del arch
+        return stage
+
+    def schedule(self, stage: Record, arch: str) -> Schedule | None:
+        """Return the schedule that a stage's sizes suggest; None if its kernels have none."""
+        del stage, arch
+        return None
+
+    def work(self, stage: Record) -> Work:
+        """Return what a stage computes at its main shape."""
+        del stage
+        return Work()
+
+    def words(self, stage: Record) -> str:
+        """Return a stage as a formula, for a reader."""
+        raise NotImplementedError
+
+    def text(self, stage: Record, target: Target) -> StageText:
+        """Return a stage's kernels, and the Python that calls them."""
+        raise NotImplementedError
+
+    def shared_text(self, stage: Record, target: Target) -> StageText | None:
+        """Return text that stages of other sizes share; None if this kind has no such text."""
+        del stage, target
+        return None

@@ -1,0 +1,80 @@
+"""Which operators of torch gather elements along dimensions, and how."""
+
+from collections.abc import Mapping
+
+import msgspec
+
+from kernelgen.engines.stage import Accumulation
+from kernelgen.graph.graph import Node, TensorType
+
+# aten -> what is gathered into each result.
+_KINDS: dict[str, tuple[Accumulation, ...]] = {
+    "sum.default": ("sum",),
+    "sum.dim_IntList": ("sum",),
+    "mean.default": ("mean",),
+    "mean.dim": ("mean",),
+    "prod.default": ("prod",),
+    "prod.dim_int": ("prod",),
+    "amax.default": ("max",),
+    "amin.default": ("min",),
+    "max.default": ("max",),
+    "min.default": ("min",),
+    "max.dim": ("max", "argmax"),
+    "min.dim": ("min", "argmin"),
+    "argmax.default": ("argmax",),
+    "argmin.default": ("argmin",),
+    "sumexp": ("sumexp",),
+    "variance": ("variance",),
+    "pick": ("pick",),
+}
+REDUCTIONS = frozenset(_KINDS)
+
+
+class Gather(msgspec.Struct, frozen=True, kw_only=True):
+    """What an operator gathers into a result.
+
+    Attributes:
+        of: the value that is gathered.
+        dims: ascending, from the front; all of them where the operator names none.
+        correction: of a variance.
+        at: the value with the positions of a pick.
+    """
+
+    kind: Accumulation
+    of: str
+    dims: tuple[int, ...]
+    keepdim: bool
+    correction: float = 0.0
+    at: str = ""
+
+
+def gathers_of(node: Node, types: Mapping[str, TensorType]) -> list[Gather]:
+    """Return what an operator gathers into its results; nothing where no kernel here does it.
+
+    Sums of whole numbers stay in torch.
+    """
+    kinds = _KINDS.get(node.aten, ())
+    of = node.argument(next(iter(node.arguments))) if kinds else ""
+    if not kinds or types[of].dtype != "float32" or node.arguments.get("dtype") is not None:
+        return []
+    correction = node.arguments.get("correction", 0.0)
+    assert isinstance(correction, int | float)
+    return [
+        Gather(
+            kind=kind,
+            of=of,
+            dims=_dims(node, len(types[of].shape)),
+            keepdim=bool(node.arguments.get("keepdim", False)),
+            correction=float(correction),
+            at=node.argument("index") if kind == "pick" else "",
+        )
+        for kind in kinds
+    ]
+
+
+def _dims(node: Node, rank: int) -> tuple[int, ...]:
+    given = node.arguments.get("dim")
+    if isinstance(given, bool) or given is None or given == ():
+        return tuple(range(rank))
+    found = given if isinstance(given, tuple) else (given,)
+    return tuple(sorted(int(d) % max(rank, 1) for d in found if isinstance(d, int)))

@@ -1,0 +1,80 @@
+"""A stage and the map of its result as one stage."""
+
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from kernelgen.engines.naming import SUMS, Names
+from kernelgen.engines.stage import Kernel, Operand, Step, StepValue
+
+
+def with_map(first: Kernel, second: Kernel, others: Names) -> Kernel | None:
+    """Return a stage whose result is mapped before it is written; None if that has another shape.
+
+    `others` are the names of other kernels.
+    """
+    if second.shape != first.result.type.shape:
+        return None
+    made = str(first.result.of)
+    known = {first.result.value: made} | {o.value: o.name for o in first.mapped_again}
+    taken = [*(o.name for o in first.operands), *(step.name for step in first.all_steps)]
+    taken += [a.name for a in first.accumulators]
+    names = Renaming(second, known, taken=(made, SUMS, *taken))
+    result = msgspec.structs.replace(second.result, of=names.new(second.result.of))
+    name = others.kernel((first.name, second.name), first.name)
+    followed = first.followed_by(names.further, names.steps)
+    return msgspec.structs.replace(followed, name=name, results=(result,))
+
+
+class Renaming:
+    """Names in a map that unlike ones in the stage before it do not have.
+
+    Attributes:
+        steps: of the map, but for those that are `done` before it, which keep their names.
+        further: its operands that are not `known`, under their names now; none is among `taken`.
+    """
+
+    def __init__(
+        self,
+        second: Kernel,
+        known: Mapping[str, str],
+        taken: Iterable[str],
+        done: Iterable[Step] = (),
+    ) -> None:
+        self._taken = set(taken)
+        self._new: dict[str, str] = {}
+        further: list[Operand] = []
+        for operand in second.operands:
+            self._new[operand.name] = name = known.get(operand.value) or self._fresh(operand.name)
+            if operand.value not in known:
+                further.append(msgspec.structs.replace(operand, name=name))
+        before = {_key(step.operator, step.arguments): step.name for step in done}
+        steps: list[Step] = []
+        for step in second.steps:
+            arguments = {key: self.new(value) for key, value in step.arguments.items()}
+            same = before.get(_key(step.operator, arguments))
+            self._new[step.name] = name = same or self._fresh(step.name)
+            if same is None:
+                steps.append(msgspec.structs.replace(step, name=name, arguments=arguments))
+        self.steps = tuple(steps)
+        self.further = tuple(further)
+
+    def name(self, operand: Operand) -> str:
+        """Return what an operand of the map is called now."""
+        return self._new[operand.name]
+
+    def new(self, value: StepValue) -> StepValue:
+        """Return a value that the map reads by its name now; a number stays."""
+        return self._new.get(value, value) if isinstance(value, str) else value
+
+    def _fresh(self, name: str) -> str:
+        found, number = name, 1
+        while found in self._taken:
+            number += 1
+            found = f"{name.rstrip('_')}_{number}"
+        self._taken.add(found)
+        return found
+
+
+def _key(operator: str, arguments: dict[str, StepValue]) -> object:
+    return operator, tuple(sorted((name, repr(value)) for name, value in arguments.items()))

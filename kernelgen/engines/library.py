@@ -1,0 +1,62 @@
+"""A library stage: an operator that stays in torch, as a Python expression."""
+
+import math
+
+from kernelgen.engines.naming import without_overload
+from kernelgen.engines.stage import Library
+from kernelgen.engines.text.stage_text import StageText
+from kernelgen.graph.graph import Argument, Named, Reference
+
+# Methods of a tensor that take what the operator takes, in the same order.
+_METHODS = frozenset(
+    """
+    bmm chunk clone contiguous cumsum detach expand flatten flip matmul movedim narrow permute
+    repeat reshape select softmax split squeeze sum t transpose unbind unflatten unfold unsqueeze
+    view
+    """.split()  # noqa: SIM905 - a list of words reads best as words
+)
+
+
+def render_library(stage: Library) -> StageText:
+    """Return the call of an operator as text."""
+    base = without_overload(stage.aten)
+    arguments = list(stage.arguments.items())[: stage.given]
+    first = next(iter(stage.arguments.values()), None)
+    if (
+        base in _METHODS
+        and isinstance(first, Reference)
+        and stage.aten.endswith((".default", ".int", ".groups", ".using_ints"))
+    ):
+        call = f"{_python(first)}.{base}({', '.join(_call(stage, arguments[1:]))})"
+    elif base == "numpy_T":
+        call = f"{_python(first)}.T"
+    elif base == "getitem":
+        call = f"{_python(first)}[{arguments[1][1]}]"
+    else:
+        space, _, name = stage.aten.rpartition("::")
+        call = f"torch.ops.{space or 'aten'}.{name}({', '.join(_call(stage, arguments))})"
+    idea = "" if stage.view else f"{base} stays in torch"
+    return StageText(idea=idea, call=call)
+
+
+def _call(stage: Library, arguments: list[tuple[str, Argument]]) -> list[str]:
+    """Return the arguments of a call; a factory's device is the inputs'."""
+    found = []
+    for name, argument in arguments:
+        value = "{.device}" if argument == Named("device") else _python(argument)
+        found.append(f"{name}={value}" if name in stage.named else value)
+    return found
+
+
+def _python(argument: Argument) -> str:
+    match argument:
+        case Reference():
+            return "{" + argument.name + "}"
+        case Named():
+            return f"torch.{argument.name}"
+        case tuple():
+            return f"[{', '.join(_python(item) for item in argument)}]"
+        case float() if not math.isfinite(argument):
+            return f'float("{argument}")'
+        case _:
+            return repr(argument)

@@ -1,0 +1,1 @@
+"""Windows that move over the last dimensions."""

@@ -1,0 +1,179 @@
+"""A pool: the maximum or the mean of a window that moves over the last dimensions."""
+
+from collections.abc import Mapping
+from functools import partial
+from math import gcd, prod
+
+import msgspec
+
+from kernelgen.engines.architectures import Architecture
+from kernelgen.engines.engine import Claim, Engine, Given, Target
+from kernelgen.engines.joining import with_map
+from kernelgen.engines.naming import Names
+from kernelgen.engines.pool.record import POOLED, Pool
+from kernelgen.engines.pool.window import Window, window_of
+from kernelgen.engines.stage import Kernel, Result
+from kernelgen.engines.text.names import element_names, gathered_names, text_of
+from kernelgen.engines.text.reading import VECTOR
+from kernelgen.engines.text.stage_text import StageText, body_of, filled, in_words
+from kernelgen.graph.graph import Node, TensorType
+from kernelgen.problem.record import Backend
+
+_STRIP = (4, 4, 2)  # rows of outputs of a thread, at most, by the dimensions of the window
+_LINES = 21  # rows that these windows span, at most
+_THREADS = 160
+_FOURS_OF_ROW = 257
+_BYTES = 46 << 10
+_BATCH = 8  # at most, loads of a thread that are under way together
+_LANES = 32
+_EACH = 4  # outputs of a thread, at most, whose addresses differ by constants
+_LONGEST_IN_FLOAT = 64  # a longer sum is gathered in double
+_UNROLLED = 32
+
+
+class PoolEngine(Engine[Pool]):
+    """Windows that move over the last dimensions."""
+
+    record = Pool
+
+    def claim(self, node: Node, types: Mapping[str, TensorType]) -> Claim | None:
+        """Return how a node becomes a pool."""
+        window = window_of(node, types)
+        return None if window is None else Claim(partial(_made, window), window.of)
+
+    def joined(
+        self, first: Kernel, second: Kernel, others: Names, arch: Architecture | None
+    ) -> Kernel | None:
+        """Return a pool with the map of its result."""
+        del arch
+        return with_map(first, second, others) if isinstance(first, Pool) else None
+
+    def words(self, stage: Pool) -> str:
+        """Return a pool as a formula."""
+        window = "x".join(map(str, stage.kernel))
+        pooled = f"{stage.kind} of {window}({in_words(stage.steps, stage.of)})"
+        return filled(in_words(stage.epilogue, stage.result.of), {POOLED: pooled})
+
+    def text(self, stage: Pool, target: Target) -> StageText:
+        """Return a pool as text."""
+        return _text(stage, target.backend)
+
+
+def _made(window: Window, given: Given) -> Pool:
+    """Return the stage of a window."""
+    body = given.body
+    return Pool(
+        name=given.kernels.kernel((*body.steps, f"{window.kind}_pool"), window.kind),
+        shape=body.shape,
+        operands=body.operands,
+        steps=body.steps,
+        results=(Result(value=given.node.name, of=POOLED, type=given.types[given.node.name]),),
+        **{**msgspec.structs.asdict(window), "of": given.of},
+    )
+
+
+def _text(stage: Pool, backend: Backend) -> StageText:
+    rank = len(stage.kernel)
+    given = gathered_names(stage, backend, [stage.of])
+    by_line = backend == "cuda" and bool(given["spread_before"]) and not given["vectors"]
+    by_line &= all(
+        o.inner % stage.shape[-1] == 0 or (o.pattern, o.size) == ("along", 1)
+        for o in given["spread_before"]
+    )
+    window = " x ".join(map(str, stage.kernel))
+    summary = f"the {'maximum' if stage.kind == 'max' else 'mean'} of {given['formula']}"
+    summary += f" in windows of {window}"
+    names = {o.name: o.element for o in given["beside"] if o.is_number}
+    names |= element_names(given["beside"], backend)
+    names[POOLED] = POOLED if stage.kind == "max" else "outcome"
+    after = body_of(stage.epilogue, [stage.result.of], backend, names)
+    if stage.epilogue:
+        summary = in_words(stage.epilogue, stage.result.of).replace(POOLED, summary)
+    headline = summary if stage.epilogue else f"{summary[0].upper()}{summary[1:]}"
+    ones = 3 - rank
+    taps = prod(stage.kernel[:-1])
+    in_double = stage.kind == "mean" and taps + stage.kernel[-1] > _LONGEST_IN_FLOAT
+    counts = stage.result.type.shape[-rank:]
+    outputs = _outputs(stage, counts[-1])
+    fours = _fours(stage, outputs)
+    strip, pitch, lines = _strip(stage)
+    row_bytes = fours * VECTOR * (8 if in_double else 4)
+    strips = max(1, min(_THREADS // fours, _BYTES // (strip * row_bytes)))
+    lanes = min(_LANES, 1 << (outputs - 1).bit_length())
+    each = min(_EACH, -(-outputs // lanes))
+    varies = stage.ceil_mode or (not stage.count_padding and any(stage.padding))
+    given |= {
+        "kind": stage.kind,
+        "by_line": by_line,
+        "main": "kMain" if by_line else "kVectors",
+        "after": after.lines,
+        "mapped": after.values[0] if stage.epilogue else "",
+        "rank": rank,
+        "summary": summary,
+        "headline": headline,
+        "kernel": (1,) * ones + stage.kernel,
+        "stride": (1,) * ones + stage.stride,
+        "padding": (0,) * ones + stage.padding,
+        "dilation": (1,) * ones + stage.dilation,
+        "windows": tuple(
+            (*numbers, stage.ceil_mode)
+            for numbers in zip(
+                stage.kernel, stage.stride, stage.padding, stage.dilation, strict=True
+            )
+        ),
+        "varies": stage.kind == "mean" and not stage.divisor and varies,
+        "count_padding": stage.count_padding,
+        "divisor": stage.divisor or prod(stage.kernel),
+        "value_type": "double" if in_double else "float",
+        "outputs": outputs,
+        "fours": fours,
+        "strip": strip,
+        "strips": strips,
+        "lines_read": lines,
+        "batch": -(-lines // -(-lines // _BATCH)),
+        "pitch": pitch,
+        "lanes": lanes,
+        "each": each,
+        "pieces": -(-outputs // (lanes * each)),
+        "unroll": "" if stage.kernel[-1] <= _UNROLLED else " 8",
+    }
+    return text_of(stage, backend, headline, given)
+
+
+def _strip(stage: Pool) -> tuple[int, int, int]:
+    """Return of how many rows a thread gathers the windows, and which lines these read.
+
+    Those are the second number apart; the third says how many.
+    """
+    most = _STRIP[len(stage.kernel) - 1]
+    if len(stage.kernel) == 1:
+        strip = min(most, prod(stage.result.type.shape[:-1]))
+        return strip, 1, strip
+    kernel, stride, dilation = stage.kernel[-2], stage.stride[-2], stage.dilation[-2]
+    pitch = gcd(stride, dilation)
+    for strip in range(min(most, stage.result.type.shape[-2]), 1, -1):
+        lines = ((strip - 1) * stride + (kernel - 1) * dilation) // pitch + 1
+        if lines <= _LINES:
+            return strip, pitch, lines
+    return 1, dilation, kernel
+
+
+def _outputs(stage: Pool, count: int) -> int:
+    """Return how many neighbouring outputs a block computes of a row at the main shape."""
+    most = max(_FOURS_OF_ROW, _fours(stage, 1))
+    outputs = min(count, VECTOR * most)
+    while outputs > 1 and _fours(stage, outputs) > most:
+        outputs -= 1
+    blocks = -(-count // outputs)
+    if blocks > 1 and outputs >= VECTOR:
+        outputs = min(outputs // VECTOR, -(-count // (blocks * VECTOR))) * VECTOR
+    return outputs
+
+
+def _fours(stage: Pool, outputs: int) -> int:
+    """Return how many aligned fours cover neighbouring windows, wherever a block begins."""
+    stride, padding = stage.stride[-1], stage.padding[-1]
+    span = (outputs - 1) * stride + (stage.kernel[-1] - 1) * stage.dilation[-1] + 1
+    step = gcd(outputs * stride, VECTOR)
+    before = VECTOR - step + -padding % step
+    return -(-(span + before) // VECTOR)

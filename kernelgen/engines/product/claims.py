@@ -1,0 +1,121 @@
+"""Operators of torch that are products of matrices."""
+
+import re
+from collections.abc import Mapping
+
+import msgspec
+
+from kernelgen.engines.architectures import Architecture
+from kernelgen.engines.naming import without_overload
+from kernelgen.engines.product.choice import ProductChoice, choose_product
+from kernelgen.engines.product.record import MULTIPLIED, Product
+from kernelgen.engines.stage import Library, Operand, Result
+from kernelgen.graph.graph import MATRIX, Argument, Reference, TensorType
+
+# Tensor cores multiply halves of fp32 values several times as fast as torch multiplies in fp32; to
+# split the operands costs a little, and more the fewer rows share a weight.
+LEAST_ROWS = 512
+LEAST_SIZE = 128  # of columns, depth, and rows of a batch
+_LEAST_PRODUCTS = 1 << 31  # less is over before its kernels are launched
+_LEAST_MOVED = 1 << 22  # elements of the largest of the three, likewise
+# The parameters of operators that are the two factors, and the bias.
+_FACTORS: Mapping[str, tuple[str, ...]] = {
+    "matmul.default": ("self", "other"),
+    "mm.default": ("self", "mat2"),
+    "bmm.default": ("self", "mat2"),
+    "addmm.default": ("mat1", "mat2", "self"),
+    "linear.default": ("input", "weight", "bias"),
+}
+
+
+def product_of(
+    stage: Library, types: Mapping[str, TensorType], arch: Architecture | None
+) -> Product | None:
+    """Return a stage of torch's as a product, if it is one that a kernel does sooner.
+
+    On a CPU, which has no architecture here, it may be any.
+    """
+    found = _factors(stage)
+    values = [one.name for one in found if isinstance(one, Reference) and one.name in types]
+    if not found or len(values) != len(found):
+        return None
+    (out,) = stage.types
+    if out is None:
+        return None
+    left, right, *bias = (types[value] for value in values)
+    if (
+        any(one.dtype != "float32" for one in (left, right, *bias, out))
+        or min(len(left.shape), len(right.shape)) < MATRIX
+        or any(one.shape != out.shape[-1:] for one in bias)
+        or 0 in (*left.shape, *right.shape)
+    ):
+        return None
+    turned = (False, stage.aten == "linear.default")
+    if stage.aten == "einsum.default":
+        turned = _turned(str(stage.arguments["equation"])) or turned
+    rows = left.transposed() if turned[0] else left
+    columns = right if turned[1] else right.transposed()
+    # An einsum repeats a dimension of one, along which a product would sum.
+    if rows.shape[-1] != columns.shape[-1]:
+        return None
+    fast = choose_product(rows, columns, arch or "sm_80", adds_up=not bias)
+    if arch is not None and not _pays(fast):
+        return None
+    operands = zip(("a", "b", "bias"), values, (left, right, *bias), strict=False)
+    aten = "matmul" if stage.aten == "einsum.default" else without_overload(stage.aten)
+    return Product(
+        name=aten,
+        aten=aten,
+        shape=out.shape,
+        turned=turned,
+        operands=tuple(Operand(name=name, value=v, type=one) for name, v, one in operands),
+        results=(Result(value=stage.name, of=MULTIPLIED, type=out),),
+        fast=fast if arch is not None else msgspec.structs.replace(fast, kernel="none", runs=1),
+    )
+
+
+def _factors(stage: Library) -> list[Argument]:
+    """Return the factors of a stage's product and its bias; nothing if it is no product."""
+    if stage.aten == "einsum.default":
+        tensors = stage.arguments["tensors"]
+        is_product = _turned(str(stage.arguments["equation"])) is not None
+        return [*tensors] if is_product and isinstance(tensors, tuple) else []
+    names = _FACTORS.get(stage.aten, ())
+    if any(stage.arguments.get(key, 1) != 1 for key in ("alpha", "beta")):
+        return []
+    return [found for name in names if (found := stage.arguments.get(name)) is not None]
+
+
+def _turned(equation: str) -> tuple[bool, bool] | None:
+    """Return whether an einsum's factors are transposed; None if it is no product of matrices."""
+    found = re.fullmatch(r"([a-z]+),([a-z]+)->([a-z]+)", equation.replace(" ", ""))
+    if found is None or len(found[3]) < MATRIX:
+        return None
+    left, right = found[1], found[2]
+    *batch, row, column = list(found[3])
+    depth = "".join(sorted(set(left) - set(found[3])))
+    if len(depth) != 1 or len({*batch, row, column}) != len(found[3]):
+        return None
+    turned = []
+    for letters, first, last in ((left, row, depth), (right, depth, column)):
+        *lead, one, other = list(letters.rjust(MATRIX))
+        if lead not in ([], batch) or {one, other} != {first, last}:
+            return None
+        turned.append(one != first)
+    return (turned[0], turned[1]) if {*batch} <= {*left, *right} else None
+
+
+def _pays(p: ProductChoice) -> bool:
+    """Whether a product is large enough for its kernel to be sooner done than torch's."""
+    match p.kernel:
+        case "none":
+            return False
+        case "hopper":
+            large = p.batches * p.rows * p.columns * p.depth >= _LEAST_PRODUCTS
+            # Runs are done at once, as a batch of products is.
+            large &= p.batches * p.rows >= LEAST_ROWS
+            # Of a batch's rows, and of the columns, tiles are to be full.
+            return large and min(p.rows, p.columns, p.depth) >= LEAST_SIZE
+        case _:
+            largest = max(p.rows * p.depth, p.columns * p.depth, p.rows * p.columns)
+            return p.batches * largest >= _LEAST_MOVED

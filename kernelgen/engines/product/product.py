@@ -1,0 +1,176 @@
+"""A product of matrices, and what its epilogue makes of each element."""
+
+from collections.abc import Collection, Mapping
+from math import prod
+from textwrap import wrap
+
+from kernelgen.engines.architectures import Architecture, architecture
+from kernelgen.engines.engine import Engine, Target, Work
+from kernelgen.engines.environment import checked_source, cpp_environment, python_environment
+from kernelgen.engines.joining import with_map
+from kernelgen.engines.naming import Names
+from kernelgen.engines.product.choice import ProductChoice, hopper_columns
+from kernelgen.engines.product.claims import product_of
+from kernelgen.engines.product.record import MULTIPLIED, Product
+from kernelgen.engines.schedule import (
+    ChainSchedule,
+    CppProductSchedule,
+    GeneralSchedule,
+    Schedule,
+)
+from kernelgen.engines.stage import Kernel, Library, operands_of
+from kernelgen.engines.text.reading import Reading, index_of, reading_of
+from kernelgen.engines.text.stage_text import (
+    StageText,
+    body_of,
+    definition_of,
+    filled,
+    in_words,
+)
+from kernelgen.graph.graph import TensorType
+from kernelgen.problem.record import Backend
+from kernelgen.problem.schedules import CPU
+
+_OF = "a.beside."  # where kernels have what the epilogue reads: in a namespace of its own
+# Operators of tens of instructions. Of three in a product's epilogue, one of 0.7 ms took 0.85 on an
+# H200, and a pass of its own takes 0.02.
+_COSTLY = frozenset(
+    """
+    acos asin atan atan2 celu cos cosh div_floor elu erf erfc exp exp2 expm1 floor_divide fmod gelu
+    gelu_tanh hypot log log10 log1p log2 log_sigmoid logaddexp mish pow remainder selu sigmoid silu
+    sin sinh softplus tan tanh
+    """.split()  # noqa: SIM905 - a list of words reads best as words
+)
+_HOW = {
+    "hopper": "tensor cores multiply halves of both operands' values, as accurately as fp32",
+    "shallow": "tensor cores multiply halves of both operands' values, as accurately as fp32",
+    "narrow": "tensor cores multiply three parts of each value, as accurately as fp32",
+    "vector": "the matrix is read once, and multiplied in fp32",
+    "none": "pieces of both operands that fit a processor's caches are multiplied in fp32",
+}
+
+
+class ProductEngine(Engine[Product]):
+    """Products of matrices, in place of torch's where tensor cores or one pass are faster."""
+
+    record = Product
+
+    def replacing(
+        self,
+        stage: Library,
+        types: Mapping[str, TensorType],
+        weights: Collection[str],
+        arch: Architecture | None,
+    ) -> Product | None:
+        """Return a product in place of one of torch's; on a CPU, weights stay with its library."""
+        found = product_of(stage, types, arch)
+        if found is None or (arch is None and any(o.value in weights for o in found.operands)):
+            return None
+        return found
+
+    def joined(
+        self, first: Kernel, second: Kernel, others: Names, arch: Architecture | None
+    ) -> Kernel | None:
+        """Return a product with a map of its result, for which tensor cores wait meanwhile."""
+        del arch
+        if not isinstance(first, Product):
+            return None
+        costly = sum(step.operator in _COSTLY for step in second.steps)
+        # With several runs, their sum would be mapped.
+        whole = first.fast.runs == 1 and second.result.type.dtype == "float32"
+        return with_map(first, second, others) if whole and costly <= 1 else None
+
+    def schedule(self, stage: Product, arch: str) -> Schedule:
+        """Return the schedule of the fast kernel, or of the C++."""
+        return product_schedule(stage.fast, arch)
+
+    def work(self, stage: Product) -> Work:
+        """Return the multiplications and additions, and the bytes of a split ahead."""
+        # A way that splits its operands ahead writes and reads their halves.
+        split = stage.operands[:2] if stage.fast.kernel == "hopper" else ()
+        return Work(
+            flops=2 * prod(stage.shape) * stage.operands[0].type.shape[-1],
+            split_bytes=2 * sum(operand.type.bytes for operand in split),
+        )
+
+    def words(self, stage: Product) -> str:
+        """Return a product as a formula of the plan's values."""
+        factors = ", ".join(operand.value for operand in stage.operands)
+        known = {MULTIPLIED: f"{stage.aten}({factors})"}
+        return filled(in_words(stage.epilogue, stage.result.of), known)
+
+    def text(self, stage: Product, target: Target) -> StageText:
+        """Return a product as text; its fast kernel is for an architecture."""
+        schedule = target.schedule or self.schedule(stage, target.arch)
+        return _text(stage, target.backend, target.arch, schedule)
+
+
+def product_schedule(product: ProductChoice, arch: str) -> Schedule:
+    """Return the schedule of a product's fast kernel, or of its C++."""
+    if arch == CPU:
+        return CppProductSchedule()
+    if product.kernel == "hopper":
+        return ChainSchedule(tile_columns=hopper_columns(product, architecture(arch)))
+    return GeneralSchedule()
+
+
+def _text(stage: Product, backend: Backend, arch: str, schedule: Schedule) -> StageText:
+    fast, given = stage.fast, operands_of(stage)
+    beside = [reading_of(operand, stage.shape, _OF) for operand in stage.beside]
+    names = {MULTIPLIED: MULTIPLIED} | {o.name: _element(o, backend) for o in beside}
+    after = body_of(stage.epilogue, [stage.result.of], backend, names)
+    text = in_words(stage.epilogue, stage.result.of)
+    summary = filled(
+        text, {MULTIPLIED: f"{stage.aten}({', '.join(o.name for o in stage.operands)})"}
+    )
+    what = "Element (r, c) is the product of row r of a and column c of b"
+    what += ", plus bias[c]" if len(stage.operands) > len("ab") else ""
+    what += f"; it becomes {filled(text, {MULTIPLIED: 'that'})}." if stage.epilogue else "."
+    names_in_templates = {
+        "name": stage.name,
+        "definition": definition_of(stage),
+        "summary": summary,
+        "what": "\n// ".join(wrap(what, 97, break_long_words=False)),
+        "backend": backend,
+        "arch": arch,
+        "fast": fast,
+        "schedule": schedule,
+        "has_bias": len(stage.operands) > len("ab"),
+        "turned": stage.turned,
+        "beside": beside,
+        "beside_tensors": [o for o in beside if not o.is_number],
+        "numbers": [o for o in beside if o.is_number],
+        "spread": [o for o in beside if o.repeats],
+        "lines": after.lines,
+        "value": after.values[0],
+    }
+    template = f"product/product.{'cu' if backend == 'cuda' else 'cpp'}.jinja"
+    function = "product/product.py.jinja"
+    kernel = cpp_environment().get_template(template).render(names_in_templates)
+    runs = f", in {fast.runs} runs of the depth, whose products are added up" * (fast.runs > 1)
+    python = python_environment().get_template(function)
+    call = ", ".join("{" + operand.value + "}" for operand in given)
+    return StageText(
+        templates=(template, function),
+        tuned=backend == "cuda",
+        needs_features=arch == "sm_90a",
+        idea=f"{summary}: {_HOW[fast.kernel]}{runs}",
+        kernel=checked_source(kernel, template),
+        function=python.render(names_in_templates),
+        call=f"_{stage.name}({call})",
+        operators=tuple(dict.fromkeys(step.operator for step in stage.epilogue)),
+    )
+
+
+def _element(operand: Reading, backend: Backend) -> str:
+    """Return the C expression that reads an operand for element `at`, of a column."""
+    if operand.is_number:
+        return operand.element
+    name = f"{_OF}{operand.name}"
+    at = index_of(operand.pattern, f"{name}_inner", f"{name}_size", i="at")
+    if backend == "cpp":
+        return f"{name}[{at}]"
+    if operand.pattern == "along":
+        at = f"along(at, column, a.b.rows, {name}_inner, {name}_size)"
+    # Others than floats have no load by the read-only path.
+    return f"__ldg({name} + {at})" if operand.dtype == "float32" else f"{name}[{at}]"

@@ -1,0 +1,1 @@
+"""Elements gathered along dimensions."""

@@ -1,0 +1,80 @@
+"""A reduction and a map of the same elements as one segment."""
+
+from math import prod
+
+from kernelgen.engines.architectures import Architecture
+from kernelgen.engines.joining import Renaming
+from kernelgen.engines.naming import SUMS
+from kernelgen.engines.reduce.record import Reduce
+from kernelgen.engines.segment.record import Segment
+from kernelgen.engines.segment.ways import ROW, way_of
+from kernelgen.engines.stage import Kernel, Result
+
+_KINDS = frozenset(("sum", "mean", "max", "min", "sumexp", "variance"))
+_COLUMN = 128  # values that a thread holds
+
+
+def segment_of_both(first: Reduce, second: Kernel, arch: Architecture | None) -> Segment | None:
+    """Return a reduction and a map as one stage; None if a chip does not hold what both read."""
+    segment = _segment(first, second) if _is_segment(first) else None
+    return segment if segment is not None and _fits(segment, arch) else None
+
+
+def _is_segment(stage: Reduce) -> bool:
+    """Whether it gathers neighbours in memory, or what is as far apart."""
+    first, last = stage.dims[0] if stage.dims else 0, stage.dims[-1] if stage.dims else -1
+    return (
+        stage.dims == tuple(range(first, last + 1))
+        and prod(stage.shape[d] for d in stage.dims) > 1
+        and not stage.beside
+        and all(a.kind in _KINDS for a in stage.accumulators)
+    )
+
+
+def _fits(segment: Segment, arch: Architecture | None) -> bool:
+    """Whether a chip holds what is gathered and mapped."""
+    held = len(segment.kept) * segment.length
+    if 0 < held <= (ROW if segment.inner == 1 else _COLUMN):
+        return True
+    return way_of(segment, arch) != "held"
+
+
+def _segment(first: Reduce, second: Kernel) -> Segment | None:
+    """Return both as one stage; None if they go over other elements."""
+    results = {result.value: result for result in first.results}
+    reduced = tuple(1 if d in first.dims else n for d, n in enumerate(first.shape))
+    kept = [operand for operand in first.operands if operand.pattern == "each"]
+    read = {operand.value: operand for operand in second.operands}
+    (result,) = second.results
+    if (
+        first.shape != second.shape
+        or any(result.type.shape != reduced for result in first.results)
+        or any(o.value not in read or o.is_number or o.type.dtype != "float32" for o in kept)
+    ):
+        return None
+    known = {operand.value: operand.name for operand in first.operands}
+    taken = (SUMS, *known.values(), *(a.name for a in first.accumulators))
+    taken += tuple(step.name for step in (*first.steps, *first.epilogue))
+    names, held = Renaming(second, known, taken, done=first.steps), ""
+    gathered = {accumulator.of for accumulator in first.accumulators}
+    of = {names.new(result.of), *(v for step in names.steps for v in step.arguments.values())}
+    both = {*(step.name for step in first.steps), *(operand.name for operand in kept)}
+    shared = gathered | of & both
+    if len(shared) == 1 and shared <= {step.name for step in first.steps}:
+        held = str(*shared)
+    else:
+        names = Renaming(second, known, taken)
+    return Segment(
+        name=first.name,
+        shape=first.shape,
+        dims=first.dims,
+        operands=(*first.operands, *(o for o in names.further if o.value not in results)),
+        kept=tuple(operand.name for operand in kept),
+        steps=first.steps,
+        held=held,
+        accumulators=first.accumulators,
+        epilogue=first.epilogue,
+        outcome={names.name(o): results[v].of for v, o in read.items() if v in results},
+        after=names.steps,
+        results=(Result(value=result.value, of=names.new(result.of), type=result.type),),
+    )

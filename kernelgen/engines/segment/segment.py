@@ -1,0 +1,98 @@
+"""A segment: a reduction and a map of the same elements."""
+
+from collections.abc import Mapping
+
+import msgspec
+
+from kernelgen.engines.architectures import MULTIPROCESSORS, Architecture, architecture
+from kernelgen.engines.engine import Claim, Engine, Given, Target
+from kernelgen.engines.joining import with_map
+from kernelgen.engines.naming import Names
+from kernelgen.engines.reduce.record import Reduce
+from kernelgen.engines.schedule import (
+    CacheSchedule,
+    ColumnsSchedule,
+    CppSchedule,
+    GeneralSchedule,
+    RegistersSchedule,
+    RingSchedule,
+    Schedule,
+)
+from kernelgen.engines.segment.held import held_text
+from kernelgen.engines.segment.joined import segment_of_both
+from kernelgen.engines.segment.one_pass import one_pass_text
+from kernelgen.engines.segment.record import Segment
+from kernelgen.engines.segment.ways import ROW, way_of
+from kernelgen.engines.segment.whole import segment_of
+from kernelgen.engines.stage import Kernel
+from kernelgen.engines.text.stage_text import StageText, filled, gathered_in_words, in_words
+from kernelgen.graph.graph import Node, TensorType
+from kernelgen.problem.schedules import CPU
+
+_SCHEDULES: dict[str, type[Schedule]] = {
+    "columns": ColumnsSchedule,
+    "registers": RegistersSchedule,
+    "cache": CacheSchedule,
+}
+
+
+class SegmentEngine(Engine[Segment]):
+    """Norms, softmax, and other reductions with a map of the same elements."""
+
+    record = Segment
+
+    def claim(self, node: Node, types: Mapping[str, TensorType]) -> Claim | None:
+        """Return how a norm that stays whole becomes a segment."""
+        del types
+        return Claim(_made) if node.aten.startswith("segment.") else None
+
+    def joined(
+        self, first: Kernel, second: Kernel, others: Names, arch: Architecture | None
+    ) -> Kernel | None:
+        """Return a segment with a map after it, or a reduction and a map as a segment."""
+        if isinstance(first, Reduce):
+            return segment_of_both(first, second, arch)
+        if not isinstance(first, Segment):
+            return None
+        kinds = {o.type.dtype for o in second.operands if not o.is_number}
+        kinds.add(second.result.type.dtype)
+        takes = kinds == {"float32"} or first.length <= ROW
+        return with_map(first, second, others) if takes else None
+
+    def suited(self, stage: Segment, arch: Architecture | None) -> Segment:
+        """Return a segment held as suits an architecture."""
+        return msgspec.structs.replace(stage, way=way_of(stage, arch))
+
+    def schedule(self, stage: Segment, arch: str) -> Schedule | None:
+        """Return the schedule of the fast kernel, or of the C++."""
+        if stage.way == "held":
+            return None
+        if arch == CPU:
+            return CppSchedule()
+        if stage.way == "rings":
+            slices = -(-stage.length // RingSchedule().slot_length)
+            held = RingSchedule().slots * MULTIPROCESSORS[architecture(arch)]
+            return RingSchedule(ahead=2) if 3 * slices > held else RingSchedule()
+        return _SCHEDULES.get(stage.way, GeneralSchedule)()
+
+    def words(self, stage: Segment) -> str:
+        """Return a segment as a formula."""
+        gathered = gathered_in_words(stage)
+        found = {
+            name: filled(in_words(stage.epilogue, of), gathered)
+            for name, of in stage.outcome.items()
+        }
+        if stage.held:
+            found[stage.held] = in_words(stage.steps, stage.held)
+        return filled(in_words(stage.after, stage.result.of), found)
+
+    def text(self, stage: Segment, target: Target) -> StageText:
+        """Return a segment as text, by the way that holds it."""
+        schedule = target.schedule or self.schedule(stage, target.arch)
+        if stage.way == "held" or schedule is None:
+            return held_text(stage, target.backend)
+        return one_pass_text(stage, target.backend, target.arch, schedule)
+
+
+def _made(given: Given) -> Segment:
+    return segment_of(given.node, given.arguments, given.types, given.kernels)

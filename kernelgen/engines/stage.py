@@ -1,0 +1,192 @@
+"""Stages of a plan: kernels of the engines', and operators that stay in torch.
+
+A stage reads values and makes values; both have the names that the solution's forward gives them.
+"""
+
+from typing import Literal
+
+import msgspec
+
+from kernelgen.graph.graph import Argument, TensorType, references
+
+StepValue = str | float | int | bool
+"""The name of an operand or of an earlier step, or a number."""
+
+Accumulation = Literal[
+    "sum", "mean", "prod", "max", "min", "argmax", "argmin", "sumexp", "variance", "pick"
+]
+
+
+class Operand(msgspec.Struct, frozen=True, kw_only=True):
+    """A value that a kernel reads element by element.
+
+    Attributes:
+        name: in the kernel.
+        value: of the plan.
+        type: at the main shape; `float64` without dimensions where it is a float of Python's.
+        pattern: which element goes with one of the stage's shape. each: it has one for each; along:
+            its elements differ along the dimensions `span` alone; across: it repeats along these,
+            its elements differ along all others.
+        span: [first, last) of the shape's dimensions, counted from its end: negative, 0 at most.
+    """
+
+    name: str
+    value: str
+    type: TensorType
+    pattern: Literal["each", "along", "across"] = "each"
+    span: tuple[int, int] = (0, 0)
+
+    @property
+    def is_number(self) -> bool:
+        """Whether it is a float of Python's, which a kernel gets by value."""
+        return self.type.dtype == "float64" and not self.type.shape
+
+
+class Step(msgspec.Struct, frozen=True, kw_only=True):
+    """name = operator(arguments), for one element.
+
+    Attributes:
+        operator: its name in the table of operators.
+        arguments: by the operator's parameters; a whole number is an int where it is compared as
+            one.
+        dtype: of the value.
+    """
+
+    name: str
+    operator: str
+    arguments: dict[str, StepValue]
+    dtype: str
+
+
+class Result(msgspec.Struct, frozen=True, kw_only=True):
+    """A value that a kernel writes.
+
+    Attributes:
+        value: of the plan; also its name in the kernel.
+        of: the step, operand or accumulator that it is.
+        type: at the main shape.
+    """
+
+    value: str
+    of: StepValue
+    type: TensorType
+
+
+class Accumulator(msgspec.Struct, frozen=True, kw_only=True):
+    """A number that is gathered over the reduced elements.
+
+    Attributes:
+        name: of its outcome, for the epilogue.
+        kind: argmax and argmin give the first position, as int64, counted in the reduced elements;
+            sumexp the sum of e^(x - max); variance the mean squared deviation from the mean; pick
+            the value at one position, NaN if there is none.
+        of: the step or operand whose values are gathered.
+        correction: of a variance, which divides by the count less this.
+        at: of a pick, the operand in `beside` that holds the positions.
+    """
+
+    name: str
+    kind: Accumulation
+    of: StepValue
+    correction: float = 0.0
+    at: str = ""
+
+
+class Kernel(msgspec.Struct, frozen=True, kw_only=True):
+    """A stage that an engine renders, which adds what it needs to know.
+
+    Attributes:
+        name: of the kernel, from its operators.
+        shape: what the operands are broadcast to.
+        steps: from operands to what is gathered or written, for each element, in order.
+        accumulators: each for itself, all over the same elements.
+        beside: what the epilogue reads, of the shape of the results.
+        epilogue: from what is gathered and `beside` to results, for each result's element.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    operands: tuple[Operand, ...]
+    steps: tuple[Step, ...] = ()
+    accumulators: tuple[Accumulator, ...] = ()
+    beside: tuple[Operand, ...] = ()
+    epilogue: tuple[Step, ...] = ()
+    results: tuple[Result, ...]
+
+    @property
+    def result(self) -> Result:
+        """The first result; most kernels have no other."""
+        return self.results[0]
+
+    @property
+    def all_steps(self) -> tuple[Step, ...]:
+        """Steps, whenever they are done."""
+        return (*self.steps, *self.epilogue)
+
+    @property
+    def made(self) -> tuple[StepValue, ...]:
+        """What is written or gathered of operands that have to have the stage's shape together."""
+        return tuple(a.of for a in self.accumulators)
+
+    @property
+    def mapped_again(self) -> tuple[Operand, ...]:
+        """Operands that a map after it can read as it does."""
+        return ()
+
+    def followed_by(self, operands: tuple[Operand, ...], steps: tuple[Step, ...]) -> "Kernel":
+        """Return a stage that goes on with steps, which read further operands."""
+        beside, epilogue = (*self.beside, *operands), (*self.epilogue, *steps)
+        return msgspec.structs.replace(self, beside=beside, epilogue=epilogue)
+
+    @property
+    def numbers(self) -> dict[str, str]:
+        """Parameters of its Python function beside operands -> what a call gives them."""
+        return {}
+
+
+class Library(msgspec.Struct, frozen=True, kw_only=True, tag="library"):
+    """An operator that stays in torch.
+
+    Attributes:
+        name: of the first result.
+        aten: `conv2d.default`.
+        arguments: by its parameters, in order; values are those of the plan.
+        given: how many of them stand in the call.
+        named: those that stand in it by name alone.
+        results: names of what it returns; a part that is not used has the name "_".
+        types: of the results.
+        view: it only looks at memory in another way.
+        computes: it does a product, a convolution or the like: more than to move memory.
+    """
+
+    name: str
+    aten: str
+    arguments: dict[str, Argument]
+    given: int
+    named: tuple[str, ...] = ()
+    results: tuple[str, ...]
+    types: tuple[TensorType | None, ...]
+    view: bool
+    computes: bool
+
+
+Stage = Kernel | Library
+
+
+def operands_of(stage: Kernel) -> tuple[Operand, ...]:
+    """Return what a kernel reads, in the order of its arguments."""
+    return (*stage.operands, *stage.beside)
+
+
+def reads(stage: Stage) -> list[str]:
+    """Return the values that a stage reads."""
+    if isinstance(stage, Library):
+        return references(*stage.arguments.values())
+    return [operand.value for operand in operands_of(stage)]
+
+
+def writes(stage: Stage) -> tuple[str, ...]:
+    """Return the values that a stage makes."""
+    if isinstance(stage, Library):
+        return stage.results
+    return tuple(result.value for result in stage.results)

@@ -1,0 +1,1 @@
+"""Parts of a stage's text that all engines share: operands, steps, formulas, helpers."""

@@ -1,0 +1,54 @@
+"""Kernels that are the same but for the names of what they read."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from kernelgen.engines.stage import Accumulator, Kernel, Operand, Step
+
+# Fields with words of other kinds than names of operands and steps.
+_WORDS = frozenset(("by", "dtype", "kind", "operator", "pattern", "type", "value", "way"))
+
+
+def with_plain_names(stage: Kernel) -> Kernel:
+    """Return a stage whose operands and steps are numbered, and whose kernel has no own name.
+
+    Stages that become the same text so have the same kernel, whatever they call what they read.
+    """
+    names = {name: f"name_{number}" for number, name in enumerate(_names_in(stage))}
+    renamed: Kernel = _renamed(stage, names)
+    return msgspec.structs.replace(renamed, name="kernel")
+
+
+def _names_in(value: object) -> Iterator[str]:
+    match value:
+        case Operand() | Step() | Accumulator():
+            yield value.name
+        case tuple():
+            for item in value:
+                yield from _names_in(item)
+        case dict():  # a segment's outcome
+            yield from value
+        case msgspec.Struct():
+            for field in value.__struct_fields__:
+                yield from _names_in(getattr(value, field))
+
+
+def _renamed(value: Any, names: dict[str, str]) -> Any:
+    match value:
+        case str():
+            return names.get(value, value)
+        case tuple():
+            return tuple(_renamed(item, names) for item in value)
+        case Step():  # whose arguments have an operator's names
+            arguments = {name: _renamed(given, names) for name, given in value.arguments.items()}
+            return msgspec.structs.replace(value, name=names[value.name], arguments=arguments)
+        case dict():
+            return {names[name]: _renamed(found, names) for name, found in value.items()}
+        case msgspec.Struct():
+            fields = (field for field in value.__struct_fields__ if field not in _WORDS)
+            changed = {field: _renamed(getattr(value, field), names) for field in fields}
+            return msgspec.structs.replace(value, **changed)
+        case _:
+            return value

@@ -1,0 +1,1 @@
+"""Graphs of torch's operators, and sizes that they have in common."""

@@ -1,0 +1,356 @@
+"""A Model's forward as a graph of ATen operators at the main case's shapes.
+
+It is what torch.export gives before any decomposition, in records that need no torch to be read.
+"""
+
+import math
+import re
+from collections.abc import Callable, Sequence
+from math import prod
+from typing import Any, Literal, cast
+
+import msgspec
+
+MATRIX = 2  # dimensions
+FILLS = frozenset(("fill.Scalar", "fill.Tensor"))
+# Operators that look at memory in another way.
+VIEWS = frozenset(
+    """
+    alias chunk detach expand expand_as flatten getitem movedim narrow numpy_T permute select slice
+    split squeeze t transpose unbind unflatten unfold unsqueeze view view_as
+    """.split()  # noqa: SIM905 - a list of words reads best as words
+)
+InputKind = Literal["input", "scalar", "parameter", "buffer", "attribute", "constant"]
+
+
+class NotPlannedError(Exception):
+    """A forward does what a graph cannot say; the message is for the user."""
+
+
+class TensorType(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of a tensor without its values.
+
+    Attributes:
+        shape: empty for a 0-dimensional one.
+        strides: in elements.
+        dtype: `float32`, as torch names it.
+    """
+
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: str
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of the elements; those that are expanded count once."""
+        elements = prod(
+            n for n, stride in zip(self.shape, self.strides, strict=True) if stride or not n
+        )
+        bits = re.search(r"\d+", self.dtype)  # 32 of float32; a bool's name has none
+        return elements * (int(bits[0]) // 8 if bits else 1)
+
+    def transposed(self) -> "TensorType":
+        """Return the type of the same tensor with its last two dimensions swapped."""
+        shape, strides = self.shape, self.strides
+        return msgspec.structs.replace(
+            self,
+            shape=(*shape[:-2], shape[-1], shape[-2]),
+            strides=(*strides[:-2], strides[-1], strides[-2]),
+        )
+
+
+def strides_of(shape: Sequence[int]) -> tuple[int, ...]:
+    """Return the strides of contiguous memory."""
+    strides: list[int] = []
+    step = 1
+    for size in reversed(shape):
+        strides.insert(0, step)
+        step *= max(size, 1)
+    return tuple(strides)
+
+
+def is_contiguous(found: TensorType) -> bool:
+    """Return whether a tensor's elements lie in order."""
+    pairs = zip(found.shape, found.strides, strides_of(found.shape), strict=True)
+    return 0 in found.shape or all(size == 1 or own == in_order for size, own, in_order in pairs)
+
+
+def broadcast(*shapes: Sequence[int]) -> tuple[int, ...]:
+    """Return the shape that shapes are broadcast to."""
+    rank = max(map(len, shapes), default=0)
+    padded = [(1,) * (rank - len(shape)) + tuple(shape) for shape in shapes]
+    return tuple(next((n for n in sizes if n != 1), 1) for sizes in zip(*padded, strict=True))
+
+
+class Reference(msgspec.Struct, frozen=True, tag="value"):
+    """A value of the graph, by its name."""
+
+    name: str
+
+
+class Named(msgspec.Struct, frozen=True, tag="named"):
+    """A dtype, memory format, layout or device: an attribute of torch, such as `float32`."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return self.name
+
+
+Number = bool | int | float
+Scalar = bool | int | float | str | None
+PlainValue = Scalar | list["PlainValue"] | tuple["PlainValue", ...]
+Item = Reference | Named | Scalar
+Argument = Item | tuple[Item, ...]
+
+
+class SizeOf(msgspec.Struct, frozen=True, kw_only=True):
+    """factor times a size of an input.
+
+    Attributes:
+        alike: other dimensions of inputs that have this size, so that it may be theirs.
+    """
+
+    input: str
+    dim: int
+    factor: int
+    alike: frozenset[tuple[str, int]] = frozenset()
+
+
+class GraphInput(msgspec.Struct, frozen=True, kw_only=True):
+    """A tensor that forward starts from.
+
+    Attributes:
+        name: of the value; of forward's parameter, if it is one.
+        kind: `scalar` is a float that forward gets, here a 0-dimensional float64; `attribute` a
+            tensor that a module holds without having registered it, so that no `.to()` moves it;
+            `constant` a tensor that forward makes from numbers.
+        path: of a parameter, buffer or attribute, such as `net.0.weight`.
+        text: Python for what has neither forward's parameter nor a path: `state[0]` of a parameter,
+            `self.scales[0]` of the Model's, `torch.tensor([1.0])`.
+        size: what a `scalar` is that forward does not get, but finds in another input.
+    """
+
+    name: str
+    kind: InputKind
+    type: TensorType
+    path: str = ""
+    text: str = ""
+    size: SizeOf | None = None
+
+
+class Node(msgspec.Struct, frozen=True, kw_only=True):
+    """A call of an operator.
+
+    Attributes:
+        name: of its result.
+        aten: `gelu.default`; `getitem` takes a result out of several.
+        arguments: all of its parameters by name, in ATen's order, defaults filled in.
+        given: how many of them the call gives; the others are at their defaults.
+        named: those that a call gives by name alone.
+        results: types of its results; None is one that is no tensor.
+        module: path of the layer that calls it, "" for the Model itself.
+        layer: that layer's class where it is one of torch.nn's, such as `GroupNorm`; else "".
+        draws: it takes random numbers, so that what draws after it depends on it.
+    """
+
+    name: str
+    aten: str
+    arguments: dict[str, Argument]
+    given: int
+    named: tuple[str, ...] = ()
+    results: tuple[TensorType | None, ...]
+    module: str = ""
+    layer: str = ""
+    draws: bool = False
+
+    def argument(self, name: str) -> str:
+        """Return the name of the value that an argument is.
+
+        Raises:
+            TypeError: it is no value.
+        """
+        argument = self.arguments[name]
+        if not isinstance(argument, Reference):
+            raise TypeError(f"{self.aten}: {name} is {argument!r}")
+        return argument.name
+
+    @property
+    def reads(self) -> list[str]:
+        """The names of the values in its arguments."""
+        return references(*self.arguments.values())
+
+    @property
+    def type(self) -> TensorType:
+        """The type of its only result, a tensor."""
+        (found,) = self.results
+        assert found is not None
+        return found
+
+    @property
+    def types(self) -> dict[str, TensorType]:
+        """The type of its result, or of the first of several, by its name, if that is a tensor."""
+        first = self.results[0]
+        return {} if first is None else {self.name: first}
+
+    @property
+    def transposes(self) -> bool:
+        """Whether it is a view whose last two dimensions are swapped, and no other."""
+        found = self.results[0]
+        rank = 0 if found is None else len(found.shape)
+        if rank < MATRIX:
+            return False
+        match self.aten:
+            case "numpy_T.default" | "t.default":
+                return rank == MATRIX
+            case "mT.default":
+                return True
+            case "transpose.int":
+                ends = {self.arguments["dim0"], self.arguments["dim1"]}
+                return {d % rank for d in ends if isinstance(d, int)} == {rank - 1, rank - 2}
+            case "permute.default":
+                dims = self.arguments["dims"]
+                assert isinstance(dims, tuple)
+                order = [d % rank for d in dims if isinstance(d, int)]
+                return order == [*range(rank - 2), rank - 1, rank - 2]
+            case _:
+                return False
+
+    def calling(self, aten: str, /, **arguments: Argument) -> "Node":
+        """Return a node with the same result that calls another operator, by all its arguments."""
+        return msgspec.structs.replace(self, aten=aten, arguments=arguments, given=len(arguments))
+
+
+class Graph(msgspec.Struct, frozen=True, kw_only=True):
+    """A forward.
+
+    Attributes:
+        arguments: forward's parameters in order, those that are not in the graph included, the last
+            one perhaps `*args`.
+        kinds: types of those that are no tensor, such as `list`.
+        inputs: in order.
+        nodes: in an order in which they can run.
+        outputs: names of what forward returns.
+        returns: what forward returns as Python, with `%s` for each of them: `(%s, {'max': %s})`.
+        updates: path of a buffer -> name of the value that forward leaves in it.
+        fixed: Python for what forward gets that is no tensor and no float, for sizes of structures,
+            and for how tensors lie in memory where forward asks -> the value that is in the graph,
+            as Python: `len(state)` -> `2`.
+        decided: sizes by which forward has decided what it does, in order.
+        made_like: the constructor's parameters -> the likeness of what else Model was made with,
+            tensors aside.
+        bound: (input, dimension) of sizes that forward takes no others of, as far as is known.
+        made_with: the constructor's parameters -> the plain values (`is_plain`) that Model was made
+            with.
+        indexed: paths, up to a number in them that is a position in a list of layers or
+            parameters: `net.0`, of `net.0.weight`. Other numbers are names.
+    """
+
+    arguments: tuple[str, ...]
+    kinds: dict[str, str] = {}
+    inputs: tuple[GraphInput, ...]
+    nodes: tuple[Node, ...]
+    outputs: tuple[str, ...]
+    returns: str
+    updates: dict[str, str] = {}
+    fixed: dict[str, str] = {}
+    decided: tuple[int, ...] = ()
+    bound: frozenset[tuple[str, int]] = frozenset()
+    made_with: dict[str, Any] = {}
+    made_like: dict[str, str] = {}
+    indexed: frozenset[str] = frozenset()
+
+    @property
+    def input_types(self) -> dict[str, TensorType]:
+        """The types of the inputs, by name."""
+        return {i.name: i.type for i in self.inputs}
+
+    @property
+    def types(self) -> dict[str, TensorType]:
+        """The types of all values but the parts of several results, by name."""
+        types = self.input_types
+        for node in self.nodes:
+            types |= node.types
+        return types
+
+
+def is_plain(value: object) -> bool:
+    """Return whether a value is one that its repr says whole."""
+    if type(value) is dict:
+        return all(map(is_plain, (*value, *value.values())))
+    if type(value) in {list, tuple}:
+        return all(map(is_plain, cast("list[object]", value)))
+    return (
+        value is None
+        or (type(value) is float and math.isfinite(value))
+        or (type(value) in {bool, int, str})
+    )
+
+
+# Addresses, functions of one name, orders of sets, and names of the module that is traced.
+_DIFFERS = re.compile(
+    r" at 0x|<lambda>|<locals>|[Tt]ensor\(|^(?:frozen)?set\(|^{[^:]*$|\breference\."
+)
+
+
+def likeness(value: Any) -> str:
+    """Return the name of a function, class or module, or the repr of another object.
+
+    Raises:
+        NotPlannedError: another object may have the same.
+    """
+    text = str(getattr(value, "__name__", repr(value)))
+    if _DIFFERS.search(f"{text} {getattr(value, '__qualname__', '')}"):
+        kind = type(value).__name__
+        raise NotPlannedError(f"Model is made with a {kind} that no text tells from another")
+    return text
+
+
+def written(value: object, known: Callable[[object], str | None] = lambda _: None) -> str:
+    """Return Python for a value, a structure of values or a dtype of torch's.
+
+    Args:
+        value: an OrderedDict is written as a dict, a namedtuple as a tuple.
+        known: Python for such a value; None where it has no other than usual.
+
+    Raises:
+        NotPlannedError: no Python says it whole.
+    """
+    kind = type(value)
+    if (text := known(value)) is not None:
+        return text
+    if isinstance(value, dict) and kind.__module__ in {"builtins", "collections"}:
+        items = (f"{written(key)}: {written(part, known)}" for key, part in value.items())
+        return f"{{{', '.join(items)}}}"
+    if isinstance(value, list | tuple):
+        parts = ", ".join(written(part, known) for part in value)
+        return f"[{parts}]" if isinstance(value, list) else f"({parts}{',' * (len(value) == 1)})"
+    if isinstance(value, float) and kind is float:
+        return repr(value) if math.isfinite(value) else f'float("{value}")'
+    if kind.__module__ == "torch" and kind.__name__ in {"dtype", "layout", "memory_format"}:
+        return str(value)
+    if not is_plain(value):
+        raise NotPlannedError(f"forward takes or returns an object of class {kind.__name__}")
+    return repr(value)
+
+
+def references(*arguments: Argument) -> list[str]:
+    """Return the names of the values in arguments."""
+    found: list[str] = []
+    for argument in arguments:
+        if isinstance(argument, Reference):
+            found.append(argument.name)
+        elif isinstance(argument, tuple):
+            found += references(*argument)
+    return found
+
+
+def renamed(argument: Argument, name_of: Callable[[str], str]) -> Argument:
+    """Return an argument with other names of its values."""
+    if isinstance(argument, tuple):
+        return tuple(_renamed_item(item, name_of) for item in argument)
+    return _renamed_item(argument, name_of)
+
+
+def _renamed_item(item: Item, name_of: Callable[[str], str]) -> Item:
+    return Reference(name_of(item.name)) if isinstance(item, Reference) else item

@@ -1,0 +1,181 @@
+"""Numbers of a graph that are sizes of its inputs: `x.size(0)` is 128 in a trace, and not a 128.
+
+A forward is traced again with one size of its inputs twice as large. What is twice as large in that
+graph as well is a multiple of the size, and becomes one that is read when the solution runs.
+"""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from kernelgen.graph.graph import (
+    Argument,
+    Graph,
+    GraphInput,
+    Item,
+    Node,
+    Reference,
+    SizeOf,
+    TensorType,
+)
+
+_NUMBER = TensorType(shape=(), strides=(), dtype="float64")
+
+
+class Resize(msgspec.Struct, frozen=True, kw_only=True):
+    """Inputs whose dimensions of one size are twice as large.
+
+    Attributes:
+        size: that is doubled.
+        first: only where it is an input's first.
+    """
+
+    size: int
+    first: bool
+
+    def shape(self, shape: Sequence[int]) -> tuple[int, ...]:
+        """Return a shape with the size doubled."""
+        doubled = (
+            2 * s if s == self.size and not (self.first and d) else s for d, s in enumerate(shape)
+        )
+        return tuple(doubled)
+
+
+def resizes_of(graph: Graph) -> list[list[Resize]]:
+    """Return, for each size of a graph's inputs, in which ways to double it, the widest first."""
+    shapes = [i.type.shape for i in graph.inputs if i.kind == "input"]
+    sizes = dict.fromkeys(size for shape in shapes for size in shape if size > 1)
+    return [
+        [Resize(size=size, first=False)]
+        + [Resize(size=size, first=True)] * any(shape[:1] == (size,) for shape in shapes)
+        for size in sizes
+    ]
+
+
+def dimensions_of(graph: Graph) -> dict[tuple[str, int], int]:
+    """Return the size of each dimension of a graph's inputs, by input and dimension."""
+    return {
+        (i.name, dim): size
+        for i in graph.inputs
+        if i.kind == "input"
+        for dim, size in enumerate(i.type.shape)
+    }
+
+
+def with_size(graph: Graph, traced: Graph, other: Graph, resize: Resize) -> Graph | None:
+    """Return a graph in which the numbers that follow a size are read from the inputs.
+
+    It is at the main shapes, as it was `traced`, but that numbers which follow other sizes may be
+    read already; `other` has the size doubled. None if the two traces differ in anything else, or
+    a number follows two sizes.
+    """
+    found = _Sizes(graph, resize)
+    if len(graph.nodes) != len(other.nodes):
+        return None
+    nodes = [
+        found.node(*three) for three in zip(graph.nodes, traced.nodes, other.nodes, strict=True)
+    ]
+    rest = ("outputs", "returns", "updates", "fixed")
+    if not found.understood or any(getattr(graph, n) != getattr(other, n) for n in rest):
+        return None
+    return msgspec.structs.replace(
+        graph, nodes=tuple(nodes), inputs=(*graph.inputs, *found.inputs.values())
+    )
+
+
+def sizes_like(main: Graph, graph: Graph) -> Graph:
+    """Return another case's graph with sizes wherever the main case's graph has them, and fits."""
+    sizes = {i.name: i for i in main.inputs if i.size is not None}
+    types = {i.name: i.type for i in graph.inputs}
+    values = {
+        name: types[i.size.input].shape[i.size.dim] * i.size.factor
+        for name, i in sizes.items()
+        if i.size is not None and i.size.dim < len(types[i.size.input].shape)
+    }
+
+    def item(own: Item, its: Item) -> Item:
+        fits = isinstance(own, Reference) and values.get(own.name) == its
+        return own if fits else its
+
+    def argument(own: Argument, its: Argument) -> Argument:
+        if isinstance(own, tuple) and isinstance(its, tuple) and len(own) == len(its):
+            return tuple(map(item, own, its))
+        return its if isinstance(own, tuple) or isinstance(its, tuple) else item(own, its)
+
+    nodes = tuple(
+        msgspec.structs.replace(
+            its,
+            arguments={
+                name: argument(own.arguments.get(name), value)
+                for name, value in its.arguments.items()
+            },
+        )
+        for own, its in zip(main.nodes, graph.nodes, strict=False)
+    )
+    rest = graph.nodes[len(nodes) :]
+    return msgspec.structs.replace(
+        graph, nodes=(*nodes, *rest), inputs=(*graph.inputs, *sizes.values())
+    )
+
+
+class _Sizes:
+    """The numbers that follow one size."""
+
+    def __init__(self, graph: Graph, resize: Resize) -> None:
+        self.understood = True
+        self.inputs: dict[int, GraphInput] = {}
+        self._known = {i.name for i in graph.inputs}
+        self._resize = resize
+        self._source, *others = (
+            place
+            for place, size in dimensions_of(graph).items()
+            if size == resize.size and not (resize.first and place[1])
+        )
+        self._alike = frozenset(others)
+
+    def node(self, own: Node, traced: Node, other: Node) -> Node:
+        """Return a node with sizes in place of the numbers that are twice as large in another."""
+        if traced.aten != other.aten or traced.arguments.keys() != other.arguments.keys():
+            self.understood = False
+            return own
+        arguments = {
+            name: self._argument(value, traced.arguments[name], other.arguments[name])
+            for name, value in own.arguments.items()
+        }
+        return msgspec.structs.replace(own, arguments=arguments)
+
+    def _argument(self, own: Argument, traced: Argument, other: Argument) -> Argument:
+        match own, traced, other:
+            case tuple(), tuple(), tuple() if len(traced) == len(other):
+                return tuple(self._item(*three) for three in zip(own, traced, other, strict=True))
+            case (tuple(), _, _) | (_, tuple(), _) | (_, _, tuple()):
+                self.understood = self.understood and traced == other
+                return own
+            case _:
+                return self._item(own, traced, other)
+
+    def _item(self, own: Item, traced: Item, other: Item) -> Item:
+        if type(traced) is type(other) and traced == other:
+            return own
+        size = self._resize.size
+        # A number that is a reference by now follows another size as well.
+        follows = type(own) is int and other == 2 * own and own % size == 0
+        if not follows:
+            self.understood = False
+            return own
+        assert isinstance(own, int)
+        if own not in self.inputs:
+            self.inputs[own] = self._input(own // size)
+        return Reference(self.inputs[own].name)
+
+    def _input(self, factor: int) -> GraphInput:
+        name, dim = self._source
+        wish = f"{name}_size_{dim}" + (f"_times_{factor}" if factor > 1 else "")
+        while wish in self._known:
+            wish += "_"
+        return GraphInput(
+            name=wish,
+            kind="scalar",
+            type=_NUMBER,
+            size=SizeOf(input=name, dim=dim, factor=factor, alike=self._alike),
+        )

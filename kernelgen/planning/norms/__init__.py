@@ -1,1 +1,0 @@
-"""Norms and softmax as segments: which of them stay whole, and how a GPU holds them."""

@@ -1,1 +1,0 @@
-"""One module a kind of stage: from its record to its kernel and to the Python that calls it."""

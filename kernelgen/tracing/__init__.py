@@ -1,0 +1,1 @@
+"""From a Model to its graph: its code runs in a process of its own."""

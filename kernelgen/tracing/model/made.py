@@ -1,0 +1,159 @@
+"""A problem's Model, made by running the problem's code, and what it holds beside tensors.
+
+Not imported where that code is not trusted.
+"""
+
+import io
+import pickle
+import random
+import sys
+import types
+from collections.abc import Callable
+from itertools import chain
+from typing import Any, NamedTuple, TypeVar
+
+import torch
+from torch._subclasses.fake_tensor import unset_fake_temporarily
+from torch.fx.experimental.proxy_tensor import disable_proxy_modes_tracing
+from torch.nn.parameter import is_lazy
+
+from kernelgen.graph.graph import NotPlannedError
+from kernelgen.solution.importing import run_text
+from kernelgen.tracing.exported import number_of
+from kernelgen.tracing.model.watched import SOURCE_NAME, may_differ
+
+_OF_MODULES = frozenset(vars(torch.nn.Module())) - {"training"}
+_OPAQUE = (
+    *(torch.nn.Module, torch.Generator, type, types.ModuleType),
+    *(types.FunctionType, types.BuiltinFunctionType, types.MethodType),
+)
+T = TypeVar("T")
+
+
+class Made(NamedTuple):
+    """A Model, made with what get_init_inputs returns.
+
+    Attributes:
+        space: names of the problem's module.
+        given: what get_init_inputs returns.
+        drawn: Python for what is held, such as `self.scale`, that follows from random numbers, or
+            from others that differ in each process.
+    """
+
+    space: dict[str, Any]
+    given: list[Any]
+    model: Any
+    drawn: frozenset[str] = frozenset()
+
+
+def made_of(source: str) -> Made:
+    """Return a problem's Model, under fake tensors; with values only where it reads what they hold.
+
+    Raises:
+        NotPlannedError: its forward cannot be called as it is written.
+        Exception: whatever the problem's code raises on tensors that have values.
+    """
+    before, values = generators(), False
+    try:
+        made = _run(source)
+    except Exception:  # noqa: BLE001 - it may be one of tensors without values
+        values = True
+        made = with_values(lambda: _run(source))
+    if values or generators() != before or may_differ(source):
+        # A value that another Model holds otherwise follows from random numbers, or from time.
+        held = held_by(made)
+        del made  # it may be large
+        made = with_values(lambda: _run(source, seed=1)) if values else _run(source, seed=1)
+        other = held_by(made)
+        made = made._replace(drawn=frozenset(n for n in held if held[n] != other.get(n)))
+    if any(map(is_lazy, chain(made.model.parameters(), made.model.buffers()))):
+        raise NotPlannedError("its lazy modules have no parameters before the first call")
+    if made.model._forward_hooks or made.model._forward_pre_hooks:  # noqa: SLF001
+        raise NotPlannedError("the Model has forward hooks of its own")
+    return made
+
+
+def _run(source: str, *, seed: int = 0) -> Made:
+    """Run a problem's module and make its Model, with what they draw from a seed."""
+    torch.manual_seed(seed)
+    space = vars(run_text("reference", source, SOURCE_NAME))
+    if not isinstance(space["Model"], type):
+        raise NotPlannedError("Model is no class, which ModelNew could inherit")
+    given = list(space["get_init_inputs"]())
+    return Made(space, given, space["Model"](*given))
+
+
+def generators() -> object:
+    """Return the states of Python's and numpy's generators of random numbers."""
+    numpy = sys.modules.get("numpy")
+    return random.getstate(), numpy and _pickled(numpy.random.get_state())
+
+
+def with_values(function: Callable[[], T]) -> T:
+    """Return what a function does where tensors have values."""
+    with unset_fake_temporarily(), disable_proxy_modes_tracing():
+        return function()
+
+
+def without_memory_if_it_can(function: Callable[[], T]) -> T:
+    """Return what a function does, with tensors that have values only where it reads them."""
+    try:
+        return function()
+    except Exception:  # noqa: BLE001 - it may be one of tensors without values
+        return with_values(function)
+
+
+class Attribute(NamedTuple):
+    """A value that a module holds without having registered it.
+
+    Attributes:
+        path: such as `net.0.scales`.
+    """
+
+    path: str
+    module: Any
+    name: str
+    value: Any
+
+
+def attributes_of(model: Any) -> dict[str, Attribute]:
+    """Return what a Model's modules hold without having registered it, by the Python for it."""
+    found = {}
+    for path, module in model.named_modules():
+        plain = all(part.isidentifier() for part in path.split("."))
+        text = f"self.{path}" if plain else f"self.get_submodule({path!r})" if path else "self"
+        for name, value in vars(module).items():
+            if name not in _OF_MODULES:
+                own = f"{path}.{name}" if path else name
+                found[f"{text}.{name}"] = Attribute(own, module, name, value)
+    return found
+
+
+def held_by(made: Made) -> dict[str, bytes]:
+    """Return what a problem's module and the Model's modules hold, as bytes, by the Python for it.
+
+    A tensor is any tensor there, but for a number that is known.
+    """
+    held = {name: value for name, value in made.space.items() if not name.startswith("__")}
+    held |= {text: one.value for text, one in attributes_of(made.model).items()}
+    return with_values(lambda: {text: _pickled(held[text]) for text in held})
+
+
+class _Pickler(pickle.Pickler):
+    fast = True  # equal values have equal bytes, be they one object or several
+
+    def persistent_id(self, value: Any) -> Any:
+        """Return what stands for a value that is not looked into."""
+        if isinstance(value, torch.Tensor):
+            return "Tensor", str(number_of(value))
+        return type(value).__name__ if isinstance(value, _OPAQUE) else None
+
+
+def _pickled(value: Any) -> bytes:
+    """Return bytes that differ where a value does; none of what pickle cannot say."""
+    stream = io.BytesIO()
+    try:
+        _Pickler(stream).dump(value)
+    except Exception:  # noqa: BLE001 - a stranger's class may raise anything
+        return b""
+    return stream.getvalue()

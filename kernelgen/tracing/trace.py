@@ -1,0 +1,236 @@
+"""A problem's source to its graph: runs the problem's code, on tensors without memory.
+
+Not imported where the code is not trusted; `capture.py` runs it in a process of its own.
+"""
+
+import contextlib
+import inspect
+import re
+import traceback
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+import torch
+from torch._C import DispatchKey
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from kernelgen.graph.graph import Graph, NotPlannedError, is_plain, likeness
+from kernelgen.graph.sizes import Resize
+from kernelgen.tracing.exported import Reader, ViewChangedError, by_values, number_of
+from kernelgen.tracing.model.flattened import Flattened, inputs_of
+from kernelgen.tracing.model.made import Made, attributes_of, generators, made_of, with_values
+from kernelgen.tracing.model.structures import Place, holds
+from kernelgen.tracing.model.watched import (
+    SOURCE_NAME,
+    OnCpu,
+    calls_outside,
+    is_device,
+    may_differ,
+)
+
+_LISTS = (torch.nn.Sequential, torch.nn.ModuleList, torch.nn.ParameterList)
+_BY_VALUES = ("DataDependent", "GuardOnDataDependent", "DynamicOutputShape")
+
+
+def trace(source: str, *, eval_mode: bool = False, resize: Resize | None = None) -> Graph:
+    """Return the graph of a problem's forward.
+
+    Args:
+        source: Python that defines Model, get_inputs and get_init_inputs.
+        eval_mode: trace it under `eval()`; else in training mode, as a new Model is.
+        resize: what to make larger of get_inputs.
+
+    Raises:
+        NotPlannedError: forward has no graph, or one that changes what it was given.
+        WrongInputsError: forward does not take what get_inputs returns.
+        Exception: whatever the problem's code raises on tensors that have values.
+    """
+    with FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad(), OnCpu() as seen:
+        made = made_of(source)
+        if eval_mode:
+            made.model.eval()
+        attributes = _attributes_as_buffers(made)
+        inputs = inputs_of(made)
+
+        def traced(*, floats: bool) -> Graph:
+            flattened = Flattened(made, inputs, floats=floats)
+            seen.clear()
+            graph = _graph(made, flattened, attributes, resize)
+            fixed = graph.fixed | flattened.layouts_as_read(frozenset(seen.layouts))
+            return msgspec.structs.replace(graph, fixed=fixed, decided=tuple(seen.decided))
+
+        floats = True
+        try:
+            graph = traced(floats=True)
+        except NotPlannedError:
+            # A float that a graph cannot keep as a number is fixed, as whole numbers are.
+            if not holds([*inputs.arguments.values()], float):
+                raise
+            floats = False
+            graph = traced(floats=False)
+        # Not for each size, and not where nothing is used that could differ: it takes longer.
+        if resize is None and may_differ(source):
+            with calls_outside() as called:
+                again = traced(floats=floats)
+            if called:
+                raise NotPlannedError(f"forward calls {called[0]}, whose result may differ")
+            if repr(again) != repr(graph):
+                raise NotPlannedError("forward computes with what differs in each call")
+    bound = inspect.signature(made.space["Model"]).bind(*made.given)
+    bound.apply_defaults()
+    # Another machine may choose another device, and other values of tensors change no graph.
+    given = {
+        name: value
+        for name, value in bound.arguments.items()
+        if not (holds(value, torch.Tensor) or is_device(value, "cpu", "cuda"))
+    }
+    return msgspec.structs.replace(
+        graph,
+        arguments=inputs.names,
+        kinds=inputs.kinds,
+        made_with={name: value for name, value in given.items() if is_plain(value)},
+        made_like={n: likeness(value) for n, value in given.items() if not is_plain(value)},
+        indexed=_indexed(made.model),
+    )
+
+
+def _graph(
+    made: Made, flattened: Flattened, attributes: frozenset[str], resize: Resize | None
+) -> Graph:
+    """Return the graph of a Model's forward.
+
+    Raises:
+        NotPlannedError: it has none, or none that keeps the floats that it gets.
+    """
+    state = generators()
+    try:
+        with flattened, _recurrences_by_shape():
+            program = torch.export.export(made.model, flattened.resized(resize), strict=False)
+    except NotPlannedError:
+        raise
+    except Exception as error:
+        if _is_the_problems(error, made):
+            raise
+        raise _not_exported(error) from error
+    if generators() != state:
+        raise NotPlannedError("forward draws random numbers of Python's or numpy's")
+    outside = {id(value): name for name, value in made.space.items()}
+    graph = with_values(lambda: _read(program, flattened.places, attributes, outside))
+    numbers = {place.name for place in flattened.places if place.kind == "scalar"}
+    for node in graph.nodes:
+        wide = any(found and found.dtype == "float64" for found in node.results)
+        if wide and node.reads and numbers.issuperset(node.reads):
+            raise NotPlannedError(f"forward computes a number of numbers (aten.{node.aten})")
+    return msgspec.structs.replace(graph, returns=flattened.returns, fixed=flattened.fixed)
+
+
+def _read(
+    program: Any, places: list[Place], attributes: frozenset[str], outside: dict[int, str]
+) -> Graph:
+    try:
+        return Reader(program, places, attributes, outside).graph()
+    except ViewChangedError:
+        # The same without changes in place. Not for every forward: some layers, such as a batch
+        # norm in training mode, are called in another way then.
+        with _recurrences_by_shape():
+            program = program.run_decompositions({})
+        return Reader(program, places, attributes, outside).graph()
+
+
+def _indexed(model: torch.nn.Module) -> frozenset[str]:
+    """Return where numbers in paths are positions, as of `Graph.indexed`."""
+    return frozenset(
+        f"{prefix}.{place}".lstrip(".")
+        for prefix, owner in model.named_modules(remove_duplicate=False)
+        if isinstance(owner, _LISTS)
+        for place, inner in enumerate(owner)
+        if getattr(owner, str(place), None) is inner
+    )
+
+
+@contextlib.contextmanager
+def _recurrences_by_shape() -> Iterator[None]:
+    """Have recurrent layers give tensors of the right shape at once.
+
+    torch finds them by going through the whole sequence, step by step: 20 s for a GRU of 512.
+    """
+    kept = []
+    for name in ("gru", "lstm", "rnn_relu", "rnn_tanh"):
+        operator = getattr(torch.ops.aten, name).input
+        kept.append((operator, dict(operator.py_kernels)))
+        for key in (DispatchKey.Autograd, DispatchKey.CompositeImplicitAutograd):
+            operator.py_kernels[key] = _recurrent
+        operator._dispatch_cache.clear()  # noqa: SLF001 - where the one before is remembered
+    try:
+        yield
+    finally:
+        for operator, kernels in kept:
+            operator.py_kernels.update(kernels)
+            operator._dispatch_cache.clear()  # noqa: SLF001
+
+
+def _recurrent(inputs: torch.Tensor, state: Any, *others: Any) -> tuple[torch.Tensor, ...]:
+    """Return what a recurrent layer does, its last states included, without values."""
+    *_, bidirectional, batch_first = others
+    states = (state,) if isinstance(state, torch.Tensor) else tuple(state)
+    size = states[0].shape[-1] * (2 if bidirectional else 1)
+    if batch_first:
+        out = inputs.new_empty(inputs.shape[1], inputs.shape[0], size).transpose(0, 1)
+    else:
+        out = inputs.new_empty(*inputs.shape[:-1], size)
+    return (out, *map(torch.empty_like, states))
+
+
+def _attributes_as_buffers(made: Made) -> frozenset[str]:
+    """Register the tensors that modules hold as plain attributes; return their paths.
+
+    A buffer may be replaced by forward and read again by the next call, as such an attribute is. A
+    number that is written down in the constructor stays a constant.
+    """
+    paths = set()
+    for text, (path, module, name, value) in attributes_of(made.model).items():
+        if isinstance(value, torch.Tensor) and (number_of(value) is None or text in made.drawn):
+            delattr(module, name)
+            module.register_buffer(name, value, persistent=False)
+            paths.add(path)
+    return frozenset(paths)
+
+
+def _is_the_problems(error: Exception, made: Made) -> bool:
+    """Whether forward would raise an error on any tensors: a line of its own does, or a name."""
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    own = frames[-1].f_code.co_filename == SOURCE_NAME
+    if own and isinstance(error, RuntimeError | TypeError):
+        # torch raises these in place of what it cannot do, and a Model that sees no plain tensor.
+        return _eager_error(made) == (type(error), str(error))
+    return own or isinstance(error, AttributeError)
+
+
+def _eager_error(made: Made) -> tuple[type, str] | None:
+    """Return what a new Model raises on its own inputs, with values."""
+
+    def call() -> None:
+        made.space["Model"](*made.space["get_init_inputs"]())(*made.space["get_inputs"]())
+
+    try:
+        with_values(call)
+    except Exception as error:  # noqa: BLE001 - the problem's code may raise anything
+        return type(error), str(error)
+    return None
+
+
+def _not_exported(error: Exception) -> NotPlannedError:
+    if type(error).__name__.startswith(_BY_VALUES):
+        found = re.search(r"aten[.:]+\w+", str(error))
+        where = found[0].replace("::", ".") if found else "aten._local_scalar_dense"
+        return by_values(where)
+    if ".numpy()" in str(error):
+        return NotPlannedError("forward has numpy compute")
+    if "doesn't match mode" in str(error):  # one that was made before the trace
+        return NotPlannedError(
+            "forward reads a tensor which no module of the Model's holds; "
+            "let __init__ keep it, with register_buffer"
+        )
+    words = str(error).strip().splitlines() or [type(error).__name__]
+    return NotPlannedError(f"torch.export finds no graph: {words[0]}")
