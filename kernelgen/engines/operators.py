@@ -1,6 +1,6 @@
 """The pointwise operators: one table, of which a row says how C computes an ATen operator.
 
-A new operator is one row of OPERATORS, with a function in templates/*/activations.*.jinja where its
+A new operator is one row of OPERATORS, with a function in templates/functions/activations.*.jinja where its
 formula is long; tests/test_operators.py holds each row to torch.
 """
 
