@@ -4,7 +4,6 @@ import contextlib
 import functools
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import cast
 
 from msgspec import structs
 
@@ -14,7 +13,7 @@ from kernelgen.engines.naming import without_overload
 from kernelgen.engines.stage import Library, Stage
 from kernelgen.errors import ProblemError, UserError
 from kernelgen.grading.options import GradeOptions
-from kernelgen.grading.plan_record import PlannedStage, PlanRecord, StageKind
+from kernelgen.grading.plan_record import PlannedStage, PlanRecord
 from kernelgen.grading.timing.limit import limit_of, work_of
 from kernelgen.grading.verdict import Run, Verdict
 from kernelgen.hardware.calibration import Calibration, look_up
@@ -114,7 +113,7 @@ def rates_here(device: Device, name: str | None = None) -> Calibration | None:
 
 def _planned(stage: Stage, cost: StageCost, span: StageTime | None) -> PlannedStage:
     bound = span.bound if span is not None else ""
-    kind = cast(StageKind, stage.__struct_config__.tag)
+    kind = str(stage.__struct_config__.tag)
     if isinstance(stage, Library):
         kind = "view" if stage.view else kind
     return PlannedStage(
