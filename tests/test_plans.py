@@ -238,7 +238,7 @@ def _named(stage: Stage) -> str:  # noqa: PLR0911 - a kind a line
             ways = "".join(f" {w}" for w in ("reverse", "exclusive") if getattr(stage, w))
             return f"scan:{stage.kind}{ways}"
         case Pool():
-            return f"pool:{stage.kind}"
+            return f"pool:{stage.window.kind}"
         case Product():
             return f"product:{stage.aten}"
         case Library():
@@ -290,7 +290,8 @@ def test_steps_read_what_stands_before_them(sample: tuple[Sample, Plan]) -> None
             case Scan() | Pool():
                 known = names(stage.operands)
                 check_steps(stage.steps, known)
-                assert is_known(stage.of, known)
+                of = stage.of if isinstance(stage, Scan) else stage.window.of
+                assert is_known(of, known)
 
 
 def test_what_a_plan_moves_is_at_least_its_ends(sample: tuple[Sample, Plan]) -> None:

@@ -7,7 +7,7 @@ from typing import Literal
 
 import msgspec
 
-from kernelgen.graph.graph import Argument, TensorType, references
+from kernelgen.graph.graph import Argument, TensorType, references, strides_of
 
 StepValue = str | float | int | bool
 """The name of an operand or of an earlier step, or a number."""
@@ -190,3 +190,14 @@ def writes(stage: Stage) -> tuple[str, ...]:
     if isinstance(stage, Library):
         return stage.results
     return tuple(result.value for result in stage.results)
+
+
+def made_types(stage: Stage) -> dict[str, TensorType]:
+    """Return the types of what a stage makes, as it lies in memory: kernels write in order."""
+    if isinstance(stage, Library):
+        pairs = zip(stage.results, stage.types, strict=True)
+        return {name: found for name, found in pairs if found is not None and name != "_"}
+    return {
+        result.value: msgspec.structs.replace(result.type, strides=strides_of(result.type.shape))
+        for result in stage.results
+    }

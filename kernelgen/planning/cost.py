@@ -13,7 +13,7 @@ import msgspec
 
 from kernelgen.engines.known import engine_of
 from kernelgen.engines.naming import without_overload
-from kernelgen.engines.stage import Library, Stage, operands_of
+from kernelgen.engines.stage import Library, Stage, made_types, operands_of
 from kernelgen.graph.graph import Argument, TensorType, references
 from kernelgen.hardware.calibration import Calibration
 from kernelgen.planning.plan import Plan
@@ -79,7 +79,7 @@ def costs(plan: Plan) -> PlanCost:
     stages = []
     for stage in plan.stages:
         stages.append(_cost(stage, types))
-        types.update(_results(stage))
+        types.update(made_types(stage))
     returned = dict.fromkeys((*plan.outputs, *plan.updates.values()))
     ends = [types[name] for name in returned if name in types]
     return PlanCost(stages=tuple(stages), minimal_bytes=sum(one.bytes for one in (*begins, *ends)))
@@ -106,7 +106,7 @@ def _time(stage: StageCost, calibration: Calibration) -> StageTime:
 
 
 def _cost(stage: Stage, types: dict[str, TensorType]) -> StageCost:
-    written_bytes = sum(one.bytes for one in _results(stage).values())
+    written_bytes = sum(one.bytes for one in made_types(stage).values())
     if isinstance(stage, Library):
         if stage.view:
             return StageCost()
@@ -125,13 +125,6 @@ def _cost(stage: Stage, types: dict[str, TensorType]) -> StageCost:
         split_bytes=work.split_bytes,
         flops=work.flops,
     )
-
-
-def _results(stage: Stage) -> dict[str, TensorType]:
-    if isinstance(stage, Library):
-        pairs = zip(stage.results, stage.types, strict=True)
-        return {name: found for name, found in pairs if found is not None and name != "_"}
-    return {result.value: result.type for result in stage.results}
 
 
 def _flops(stage: Library, types: dict[str, TensorType]) -> int:

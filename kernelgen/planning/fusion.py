@@ -1,15 +1,12 @@
 """Stages of a plan put together, or in torch's place, where an engine is faster so."""
 
-from collections.abc import Iterator
-
 import msgspec
 
 from kernelgen.engines.architectures import Architecture
 from kernelgen.engines.known import ENGINES, engine_of
 from kernelgen.engines.map import Map
 from kernelgen.engines.naming import Names
-from kernelgen.engines.stage import Kernel, Library, Stage, reads
-from kernelgen.graph.graph import TensorType, strides_of
+from kernelgen.engines.stage import Kernel, Library, Stage, made_types, reads
 from kernelgen.planning.plan import Plan
 
 
@@ -32,19 +29,8 @@ def _with_torch_replaced(plan: Plan, arch: Architecture | None) -> Plan:
                 name = names.kernel((found.name,), found.name)
                 made = msgspec.structs.replace(found, name=name)
         stages.append(made)
-        types.update(_made(made))
+        types |= made_types(made)
     return msgspec.structs.replace(plan, stages=tuple(stages))
-
-
-def _made(stage: Stage) -> Iterator[tuple[str, TensorType]]:
-    """Yield the types of a stage's results as they lie in memory."""
-    if isinstance(stage, Library):
-        found = zip(stage.results, stage.types, strict=True)
-        yield from ((name, one) for name, one in found if one is not None)
-        return
-    for result in stage.results:
-        ordered = strides_of(result.type.shape)
-        yield result.value, msgspec.structs.replace(result.type, strides=ordered)
 
 
 def _with_maps_joined(plan: Plan, arch: Architecture | None) -> Plan:

@@ -10,8 +10,8 @@ from kernelgen.engines.architectures import Architecture
 from kernelgen.engines.engine import Claim, Engine, Given, Target
 from kernelgen.engines.joining import with_map
 from kernelgen.engines.naming import Names
-from kernelgen.engines.pool.record import POOLED, Pool
-from kernelgen.engines.pool.window import Window, window_of
+from kernelgen.engines.pool.record import POOLED, Pool, Window
+from kernelgen.engines.pool.window import window_of
 from kernelgen.engines.stage import Kernel, Result
 from kernelgen.engines.text.names import element_names, gathered_names, text_of
 from kernelgen.engines.text.reading import VECTOR
@@ -50,8 +50,9 @@ class PoolEngine(Engine[Pool]):
 
     def words(self, stage: Pool) -> str:
         """Return a pool as a formula."""
-        window = "x".join(map(str, stage.kernel))
-        pooled = f"{stage.kind} of {window}({in_words(stage.steps, stage.of)})"
+        w = stage.window
+        window = "x".join(map(str, w.kernel))
+        pooled = f"{w.kind} of {window}({in_words(stage.steps, w.of)})"
         return filled(in_words(stage.epilogue, stage.result.of), {POOLED: pooled})
 
     def text(self, stage: Pool, target: Target) -> StageText:
@@ -68,31 +69,32 @@ def _made(window: Window, given: Given) -> Pool:
         operands=body.operands,
         steps=body.steps,
         results=(Result(value=given.node.name, of=POOLED, type=given.types[given.node.name]),),
-        **{**msgspec.structs.asdict(window), "of": given.of},
+        window=msgspec.structs.replace(window, of=given.of),
     )
 
 
 def _text(stage: Pool, backend: Backend) -> StageText:
-    rank = len(stage.kernel)
-    given = gathered_names(stage, backend, [stage.of])
+    w = stage.window
+    rank = len(w.kernel)
+    given = gathered_names(stage, backend, [w.of])
     by_line = backend == "cuda" and bool(given["spread_before"]) and not given["vectors"]
     by_line &= all(
         o.inner % stage.shape[-1] == 0 or (o.pattern, o.size) == ("along", 1)
         for o in given["spread_before"]
     )
-    window = " x ".join(map(str, stage.kernel))
-    summary = f"the {'maximum' if stage.kind == 'max' else 'mean'} of {given['formula']}"
+    window = " x ".join(map(str, w.kernel))
+    summary = f"the {'maximum' if w.kind == 'max' else 'mean'} of {given['formula']}"
     summary += f" in windows of {window}"
     names = {o.name: o.element for o in given["beside"] if o.is_number}
     names |= element_names(given["beside"], backend)
-    names[POOLED] = POOLED if stage.kind == "max" else "outcome"
+    names[POOLED] = POOLED if w.kind == "max" else "outcome"
     after = body_of(stage.epilogue, [stage.result.of], backend, names)
     if stage.epilogue:
         summary = in_words(stage.epilogue, stage.result.of).replace(POOLED, summary)
     headline = summary if stage.epilogue else f"{summary[0].upper()}{summary[1:]}"
     ones = 3 - rank
-    taps = prod(stage.kernel[:-1])
-    in_double = stage.kind == "mean" and taps + stage.kernel[-1] > _LONGEST_IN_FLOAT
+    taps = prod(w.kernel[:-1])
+    in_double = w.kind == "mean" and taps + w.kernel[-1] > _LONGEST_IN_FLOAT
     counts = stage.result.type.shape[-rank:]
     outputs = _outputs(stage, counts[-1])
     fours = _fours(stage, outputs)
@@ -101,9 +103,9 @@ def _text(stage: Pool, backend: Backend) -> StageText:
     strips = max(1, min(_THREADS // fours, _BYTES // (strip * row_bytes)))
     lanes = min(_LANES, 1 << (outputs - 1).bit_length())
     each = min(_EACH, -(-outputs // lanes))
-    varies = stage.ceil_mode or (not stage.count_padding and any(stage.padding))
+    varies = w.ceil_mode or (not w.count_padding and any(w.padding))
     given |= {
-        "kind": stage.kind,
+        "kind": w.kind,
         "by_line": by_line,
         "main": "kMain" if by_line else "kVectors",
         "after": after.lines,
@@ -111,19 +113,23 @@ def _text(stage: Pool, backend: Backend) -> StageText:
         "rank": rank,
         "summary": summary,
         "headline": headline,
-        "kernel": (1,) * ones + stage.kernel,
-        "stride": (1,) * ones + stage.stride,
-        "padding": (0,) * ones + stage.padding,
-        "dilation": (1,) * ones + stage.dilation,
+        "kernel": (1,) * ones + w.kernel,
+        "stride": (1,) * ones + w.stride,
+        "padding": (0,) * ones + w.padding,
+        "dilation": (1,) * ones + w.dilation,
         "windows": tuple(
-            (*numbers, stage.ceil_mode)
+            (*numbers, w.ceil_mode)
             for numbers in zip(
-                stage.kernel, stage.stride, stage.padding, stage.dilation, strict=True
+                w.kernel,
+                w.stride,
+                w.padding,
+                w.dilation,
+                strict=True,
             )
         ),
-        "varies": stage.kind == "mean" and not stage.divisor and varies,
-        "count_padding": stage.count_padding,
-        "divisor": stage.divisor or prod(stage.kernel),
+        "varies": w.kind == "mean" and not w.divisor and varies,
+        "count_padding": w.count_padding,
+        "divisor": w.divisor or prod(w.kernel),
         "value_type": "double" if in_double else "float",
         "outputs": outputs,
         "fours": fours,
@@ -135,7 +141,7 @@ def _text(stage: Pool, backend: Backend) -> StageText:
         "lanes": lanes,
         "each": each,
         "pieces": -(-outputs // (lanes * each)),
-        "unroll": "" if stage.kernel[-1] <= _UNROLLED else " 8",
+        "unroll": "" if w.kernel[-1] <= _UNROLLED else " 8",
     }
     return text_of(stage, backend, headline, given)
 
@@ -145,11 +151,16 @@ def _strip(stage: Pool) -> tuple[int, int, int]:
 
     Those are the second number apart; the third says how many.
     """
-    most = _STRIP[len(stage.kernel) - 1]
-    if len(stage.kernel) == 1:
+    w = stage.window
+    most = _STRIP[len(w.kernel) - 1]
+    if len(w.kernel) == 1:
         strip = min(most, prod(stage.result.type.shape[:-1]))
         return strip, 1, strip
-    kernel, stride, dilation = stage.kernel[-2], stage.stride[-2], stage.dilation[-2]
+    kernel, stride, dilation = (
+        w.kernel[-2],
+        w.stride[-2],
+        w.dilation[-2],
+    )
     pitch = gcd(stride, dilation)
     for strip in range(min(most, stage.result.type.shape[-2]), 1, -1):
         lines = ((strip - 1) * stride + (kernel - 1) * dilation) // pitch + 1
@@ -172,8 +183,9 @@ def _outputs(stage: Pool, count: int) -> int:
 
 def _fours(stage: Pool, outputs: int) -> int:
     """Return how many aligned fours cover neighbouring windows, wherever a block begins."""
-    stride, padding = stage.stride[-1], stage.padding[-1]
-    span = (outputs - 1) * stride + (stage.kernel[-1] - 1) * stage.dilation[-1] + 1
+    w = stage.window
+    stride, padding = w.stride[-1], w.padding[-1]
+    span = (outputs - 1) * stride + (w.kernel[-1] - 1) * w.dilation[-1] + 1
     step = gcd(outputs * stride, VECTOR)
     before = VECTOR - step + -padding % step
     return -(-(span + before) // VECTOR)

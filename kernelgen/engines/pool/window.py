@@ -1,10 +1,10 @@
 """Which operators of torch move a window over the last dimensions, or take the mean of these."""
 
 from collections.abc import Mapping
-from typing import Literal
 
 import msgspec
 
+from kernelgen.engines.pool.record import Window
 from kernelgen.graph.graph import Argument, Graph, Node, TensorType
 
 _RANKS = {f"{kind}_pool{rank}d.default": rank for kind in ("max", "avg") for rank in (1, 2, 3)}
@@ -27,20 +27,6 @@ def _mean(node: Node) -> Node | None:
     x, dims = node.arguments["self"], tuple(range(-rank, 0))
     mean = node.calling("mean.dim", self=x, dim=dims, keepdim=True, dtype=None)
     return msgspec.structs.replace(mean, given=3)
-
-
-class Window(msgspec.Struct, frozen=True, kw_only=True):
-    """A window; the attributes are those of a `Pool`."""
-
-    of: str
-    kind: Literal["max", "mean"]
-    kernel: tuple[int, ...]
-    stride: tuple[int, ...]
-    padding: tuple[int, ...]
-    dilation: tuple[int, ...]
-    ceil_mode: bool
-    count_padding: bool
-    divisor: int
 
 
 def window_of(node: Node, types: Mapping[str, TensorType]) -> Window | None:

@@ -13,7 +13,8 @@ from math import prod
 import msgspec
 
 from kernelgen.engines.operators import operator_for
-from kernelgen.engines.pool.window import Window, window_of
+from kernelgen.engines.pool.record import Window
+from kernelgen.engines.pool.window import window_of
 from kernelgen.graph.graph import (
     Argument,
     Graph,
