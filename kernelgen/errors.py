@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 class ExitCode(IntEnum):
-    """What the process returns to the shell."""
+    """The code that the process returns to the shell."""
 
     OK = 0
     CANDIDATE_FAILED = 1

@@ -6,7 +6,7 @@ VOID = {"meta", "link", "input", "wbr", "br", "img", "hr"}
 
 
 class Outline(HTMLParser):
-    """What is in a page: elements, addresses, text; and each mistake in its structure."""
+    """The contents of a page: elements, addresses, text; and each mistake in its structure."""
 
     def __init__(self, page: str) -> None:
         super().__init__(convert_charrefs=True)

@@ -236,7 +236,7 @@ def placed(memory: Memory, values: Any, layout: str) -> Any:
 
 
 class Ran(NamedTuple):
-    """What a launch left."""
+    """The outcome of a launch."""
 
     out: Any
     kernels: frozenset[str]  # that were launched, with their namespaces

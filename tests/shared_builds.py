@@ -1,4 +1,4 @@
-"""What tests compile, once for all processes of a run and for later runs.
+"""Builds of tests, once for all processes of a run and for later runs.
 
 A library is kept by the hash of its source, the command, and the files that both name, in pytest's
 cache folder; `pytest --cache-clear` empties it.

@@ -1,4 +1,4 @@
-"""What renders the shipped problems, as the headers of the committed solutions say."""
+"""The shipped problems, rendered as the headers of the committed solutions say."""
 
 from pathlib import Path
 

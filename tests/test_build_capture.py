@@ -1,4 +1,4 @@
-"""What a solution would build, found without building it."""
+"""Builds that a solution asks for, found without building."""
 
 import time
 from pathlib import Path

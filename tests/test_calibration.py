@@ -331,7 +331,7 @@ def test_the_quick_rates_are_close_to_the_thorough_ones() -> None:
 
 @pytest.mark.gpu
 def test_quick_copies_go_at_one_rate_wherever_their_buffers_are() -> None:
-    """What else is allocated differs each time, so that the driver puts the buffers elsewhere."""
+    """Allocate something else each time, so that the driver puts the buffers elsewhere."""
     found = []
     for count in range(5):
         others = [torch.empty((96 << 20) * (each + 1), device="cuda") for each in range(count)]

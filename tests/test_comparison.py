@@ -1,4 +1,4 @@
-"""What comparing two runs finds."""
+"""Two runs side by side."""
 
 import math
 from typing import Any

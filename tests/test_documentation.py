@@ -1,4 +1,4 @@
-"""What the documents say is true of this tree: links, commands, folders, the example problem."""
+"""The documents are true of this tree: links, commands, folders, the example problem."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What a hostile description of tensors can make of the oracle's reads: inside, or refused."""
+"""A hostile description of tensors: the oracle's reads stay inside, or it is refused."""
 
 import math
 from typing import Any

@@ -1,4 +1,4 @@
-"""What a hostile peer can write into a channel: a record or a named error, and nothing kept."""
+"""A hostile peer writes into a channel: it gives a record or a named error, and keeps nothing."""
 
 import contextlib
 import copy

@@ -1,4 +1,4 @@
-"""What agrees at 1e-5 and what does not, on the very edge."""
+"""Agreement at 1e-5, on the very edge."""
 
 import math
 from itertools import pairwise

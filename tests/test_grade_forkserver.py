@@ -1,4 +1,4 @@
-"""What the process that the others are forked from may and may not have done."""
+"""The process that the others are forked from: what it may and may not have done."""
 
 import os
 import subprocess

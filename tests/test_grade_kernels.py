@@ -1,4 +1,4 @@
-"""Whose a kernel is, by its name as kineto prints it."""
+"""The owner of a kernel, by its name as kineto prints it."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What the grader makes of work on parameters that a solution keeps from call to call."""
+"""Work on parameters that a solution keeps from call to call, as the grader takes it."""
 
 from pathlib import Path
 

@@ -9,7 +9,7 @@ from kernelgen.grading.verdict import Status
 from kernelgen.grading.wire.messages import Probed, Verified
 
 QUICK_MS = 10.0
-"""What a write takes by its quickest parts, whoever uses the GPU between them."""
+"""The time of a write by its quickest parts, whoever uses the GPU between them."""
 
 
 def probed(elapsed_ms: float) -> Probed:

@@ -1,4 +1,4 @@
-"""What a verdict is worth: the lower end of its interval, and nothing where nobody can say."""
+"""The reward of a verdict: the lower end of its interval, and nothing where nobody can say."""
 
 import msgspec
 import pytest

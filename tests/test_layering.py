@@ -3,6 +3,7 @@
 Which package may import which is in pyproject.toml, and `lint-imports` checks it.
 """
 
+import ast
 import subprocess
 import sys
 from collections import Counter
@@ -26,6 +27,19 @@ def test_no_file_has_a_name_that_says_nothing() -> None:
     stems = {"utils", "util", "helpers", "helper", "common", "misc"}
 
     assert [str(file) for file in FILES if file.stem in stems] == []
+
+
+def test_no_docstring_begins_with_a_question() -> None:
+    named = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    found = [
+        f"{file.name}: {first}"
+        for file in FILES
+        for node in ast.walk(ast.parse(file.read_text()))
+        if isinstance(node, named)
+        and (first := (ast.get_docstring(node) or "").partition(" ")[0])
+        in {"What", "Who", "Whose", "So"}
+    ]
+    assert found == []
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["list"], ["show", "groupnorm"]])

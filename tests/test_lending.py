@@ -1,4 +1,4 @@
-"""What a reference lends: all that KernelBench's one namespace has, but no way to its Model."""
+"""Names that a reference lends: all of KernelBench's one namespace, but no way to its Model."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What a planned solution keeps of a Model's class, and where it builds its kernels."""
+"""Parts of a Model's class that a planned solution keeps, and where it builds its kernels."""
 
 import re
 from pathlib import Path

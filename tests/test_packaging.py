@@ -1,4 +1,4 @@
-"""What is built from the sources works away from them: templates and problems travel along."""
+"""A wheel works away from its sources: templates and problems travel along."""
 
 import os
 import shutil

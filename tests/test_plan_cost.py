@@ -1,4 +1,4 @@
-"""What a plan moves and takes, counted by hand; no torch."""
+"""Bytes and times of a plan, counted by hand; no torch."""
 
 import subprocess
 import sys

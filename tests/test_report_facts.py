@@ -1,4 +1,4 @@
-"""What the details say of precision, determinism and compute-sanitizer."""
+"""Details of precision, determinism and compute-sanitizer."""
 
 import msgspec
 import pytest

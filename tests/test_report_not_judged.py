@@ -1,4 +1,4 @@
-"""What a run did not judge, and by which rule it judged, at its end."""
+"""Solutions that a run did not judge, and its rule, at its end."""
 
 import io
 

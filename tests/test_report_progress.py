@@ -1,4 +1,4 @@
-"""What is told while a run is graded."""
+"""Progress of a run that is graded."""
 
 import io
 import time

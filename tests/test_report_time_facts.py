@@ -1,4 +1,4 @@
-"""What the details say of the times: other baselines, their spread, the clocks, the conditions."""
+"""Details of the times: other baselines, their spread, the clocks, the conditions."""
 
 import io
 from typing import Any

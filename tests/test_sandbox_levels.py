@@ -1,4 +1,4 @@
-"""What each level lets through, by system calls that go past Python's own functions.
+"""Each level of the sandbox, tried by system calls that go past Python's own functions.
 
 docs/threat-model.md says the same in words.
 """

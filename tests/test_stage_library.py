@@ -1,4 +1,4 @@
-"""What stays in torch, and what forward returns of it."""
+"""Operators that stay in torch, and their results."""
 
 from pathlib import Path
 from typing import Any

@@ -329,7 +329,7 @@ needs_walls = pytest.mark.skipif(
 
 @needs_walls
 def test_a_problem_s_code_reaches_nothing_outside(tmp_path: Path) -> None:
-    """What it tries is noted in what it raises: it can say no more than that."""
+    """Note its tries in what it raises: it can say no more than that."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         top = f"""
 import socket

@@ -39,7 +39,7 @@ from kernelgen.solution.importing import import_file
 
 
 class StandIn:
-    """What a recorded build returns: it may be called and asked for anything."""
+    """A stand-in for a recorded build's result: it may be called and asked for anything."""
 
     def __getattr__(self, name: str) -> "StandIn":
         if name.startswith("__"):

@@ -1,4 +1,4 @@
-"""What compilers, assemblers and linkers say, as records."""
+"""Messages of compilers, assemblers and linkers, as records."""
 
 import re
 from typing import Literal

@@ -101,7 +101,7 @@ class Tools(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CompileSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What all compilations of a solution share.
+    """Settings that all compilations of a solution share.
 
     Attributes:
         archs: such as `sm_90a`; at least one.

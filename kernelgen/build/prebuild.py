@@ -68,7 +68,7 @@ _HEEDED_PREFIXES = ("NVCC_", "CUDA_HOME", "NIX_")
 
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):
-    """What to compile ahead.
+    """A request to compile ahead.
 
     Attributes:
         reference_source: has get_init_inputs and get_inputs.
@@ -87,7 +87,7 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Prebuilt(msgspec.Struct, frozen=True, kw_only=True):
-    """What was compiled ahead.
+    """Extensions that were compiled ahead.
 
     Attributes:
         ready: for the candidate's process.

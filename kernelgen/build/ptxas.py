@@ -1,4 +1,4 @@
-"""What each kernel costs, read from the report of `ptxas -v`."""
+"""Resources of each kernel, read from the report of `ptxas -v`."""
 
 import re
 import shutil
@@ -16,7 +16,7 @@ _CONSTANT = re.compile(r"(\d+) bytes cmem\[\d+\]")
 
 
 class KernelResources(msgspec.Struct, frozen=True, kw_only=True):
-    """What one kernel needs on one architecture.
+    """Resources of one kernel on one architecture.
 
     Attributes:
         name: demangled where c++filt is present, else as the compiler mangles it.

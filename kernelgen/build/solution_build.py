@@ -41,7 +41,7 @@ class CompileTime(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SolutionBuild(msgspec.Struct, frozen=True, kw_only=True):
-    """What building one solution found.
+    """The outcome of building one solution.
 
     Attributes:
         solution: path as the user gave it.

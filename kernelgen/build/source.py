@@ -1,4 +1,4 @@
-"""What a solution would build: the records that capture and compilation share."""
+"""Builds that a solution asks for: the records that capture and compilation share."""
 
 from typing import Literal
 
@@ -49,7 +49,7 @@ class ExtensionSource(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TorchFlags(msgspec.Struct, frozen=True, kw_only=True):
-    """What this torch passes to the compilers of an extension.
+    """Arguments that this torch passes to the compilers of an extension.
 
     Attributes:
         cuda: the CUDA version that it was built with, or None for a CPU-only torch.
@@ -83,7 +83,7 @@ class CaptureFailure(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CaptureRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """What the capturing process is asked; paths are absolute.
+    """A request to the capturing process; paths are absolute.
 
     Attributes:
         reference_source: what of it makes arguments and inputs; None uses the solution's own.
@@ -102,7 +102,7 @@ class CaptureRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CaptureReply(msgspec.Struct, frozen=True, kw_only=True):
-    """What the capturing process found.
+    """The capturing process's answer.
 
     Attributes:
         all_told: nothing is built but from these recipes.

@@ -31,7 +31,7 @@ SLIM_FOLDER = "kernelgen_headers"
 
 
 class Ready(msgspec.Struct, frozen=True, kw_only=True):
-    """What was compiled ahead, by the digests of its recipes.
+    """Extensions that were compiled ahead, by the digests of their recipes.
 
     Attributes:
         libraries: the files.

@@ -163,7 +163,7 @@ def _builds(
 
 @contextmanager
 def _telling(count: int) -> Iterator[Tell]:
-    """What says what a file builds: of several files, forks of one process that imports torch."""
+    """A reader of what files build: of several files, forks of one process that imports torch."""
     if count <= 1:
         yield capture
         return

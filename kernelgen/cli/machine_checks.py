@@ -1,4 +1,4 @@
-"""What this machine has of what kernelgen needs, one finding each, with the mend."""
+"""Findings about this machine: each of kernelgen's needs, and the mend where it lacks one."""
 
 import os
 import platform
@@ -73,7 +73,7 @@ def _not_found(name: str, error: ToolchainError) -> Check:
 
 
 class TorchFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """What a process with torch says: its CUDA build, whether it reaches a GPU, why IPC fails."""
+    """A process with torch tells: its CUDA build, whether it reaches a GPU, why IPC fails."""
 
     version: str
     cuda: str | None

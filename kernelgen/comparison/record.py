@@ -1,4 +1,4 @@
-"""What comparing two runs found: frozen records, which `--json` writes; docs/compare.md has all."""
+"""A comparison of two runs: frozen records, which `--json` writes; docs/compare.md has all."""
 
 from enum import Enum
 
@@ -12,7 +12,7 @@ SCHEMA_VERSION = 2
 
 
 class Outcome(str, Enum):
-    """What became of one solution, the gravest first.
+    """The change of one solution, the gravest first.
 
     For a selftest's candidate, a pass is a verdict as expected.
 

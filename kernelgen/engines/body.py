@@ -105,7 +105,7 @@ class Body:
 
     @property
     def operands(self) -> tuple[Operand, ...]:
-        """What the steps read of memory, in the order in which it was found."""
+        """Operands that the steps read of memory, in the order in which they were found."""
         return tuple(self._operands.values())
 
     @property

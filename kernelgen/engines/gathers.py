@@ -31,7 +31,7 @@ REDUCTIONS = frozenset(_KINDS)
 
 
 class Gather(msgspec.Struct, frozen=True, kw_only=True):
-    """What an operator gathers into a result.
+    """A reduction of an operator's into a result.
 
     Attributes:
         of: the value that is gathered.

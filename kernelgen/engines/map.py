@@ -19,7 +19,7 @@ class Map(Kernel, frozen=True, kw_only=True, tag="map"):
 
     @property
     def made(self) -> tuple[StepValue, ...]:
-        """What is written."""
+        """Values that are written."""
         return tuple(result.of for result in self.results)
 
 

@@ -54,7 +54,7 @@ class Operator(msgspec.Struct, frozen=True):
 
     @property
     def aten(self) -> list[str]:
-        """What ATen calls it."""
+        """The parameter's name in ATen."""
         return self.called.split()
 
     @property

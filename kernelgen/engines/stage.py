@@ -125,7 +125,7 @@ class Kernel(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def made(self) -> tuple[StepValue, ...]:
-        """What is written or gathered of operands that have to have the stage's shape together."""
+        """Values, written or gathered, whose operands have to have the stage's shape together."""
         return tuple(a.of for a in self.accumulators)
 
     @property

@@ -28,7 +28,7 @@ class NotPlannedError(Exception):
 
 
 class TensorType(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of a tensor without its values.
+    """Facts about a tensor without its values.
 
     Attributes:
         shape: empty for a 0-dimensional one.

@@ -16,7 +16,7 @@ from kernelgen.destination import write_whole
 from kernelgen.hardware.identity import DeviceIdentity
 
 MatrixFormat = Literal["fp32", "tf32", "bf16", "fp16"]
-"""What the factors of a matrix product are rounded to; sums are fp32."""
+"""The format of a matrix product's factors; sums are fp32."""
 
 _FOLDER = "calibration"
 # Above anything that is built; what is larger was not measured.
@@ -45,7 +45,7 @@ class MatrixRate(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Calibration(msgspec.Struct, frozen=True, kw_only=True):
-    """What a device was measured to do; the JSON of `kernelgen calibrate` is this record.
+    """Measured rates of a device; the JSON of `kernelgen calibrate` is this record.
 
     Attributes:
         schema: version of this form.
@@ -73,7 +73,7 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Cached(msgspec.Struct, frozen=True, kw_only=True):
-    """What the cache has for a device.
+    """The cache's entry for a device.
 
     Attributes:
         path: where it is, or would be.

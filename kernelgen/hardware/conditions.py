@@ -1,4 +1,4 @@
-"""What a GPU is like while times are taken: clocks, temperature, power, and why clocks are lowered.
+"""State of a GPU while times are taken: clocks, temperature, power, and why clocks are lowered.
 
 Read through NVML, which needs no CUDA context. Whatever does not answer is left out.
 """

@@ -66,7 +66,7 @@ class CpuFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DriverReply(msgspec.Struct):
-    """What the driver alone says: the devices, and the newest CUDA that it knows, as 13000."""
+    """The driver's own answer: the devices, and the newest CUDA that it knows, as 13000."""
 
     devices: tuple[DeviceFacts, ...] = ()
     version: int = 0

@@ -1,4 +1,4 @@
-"""What makes two devices the same one for a calibration: what its rates depend on."""
+"""Identity of a device for a calibration: all that its rates depend on."""
 
 import importlib.metadata
 import re

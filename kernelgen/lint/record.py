@@ -1,4 +1,4 @@
-"""What linting problems found: frozen records, which `--json` writes."""
+"""Findings about problems: frozen records, which `--json` writes."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ SCHEMA_VERSION = 1
 
 
 class CaseLint(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What is wrong with one case of a problem.
+    """A fault of one case of a problem.
 
     Attributes:
         problem, case: names; of the case "" where the whole problem is refused.

@@ -1,4 +1,4 @@
-"""What the stages of a plan move and compute, and how long that takes at a device's rates.
+"""Bytes and operations of a plan's stages, and the time that they take at a device's rates.
 
 Bytes are those of each operand once, at its own size, and of each result: what a cache cannot save.
 Operations are those of products, a multiply and an add counted as two; any other kernel is held to
@@ -24,7 +24,7 @@ Bound = Literal["", "memory", "arithmetic"]
 
 
 class StageCost(msgspec.Struct, frozen=True, kw_only=True):
-    """What a stage moves and computes; a view does neither.
+    """Bytes and operations of a stage; a view has none.
 
     Attributes:
         split_bytes: read and written before, where a product of ours splits its operands.
@@ -42,7 +42,7 @@ class StageCost(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PlanCost(msgspec.Struct, frozen=True, kw_only=True):
-    """What a plan moves and computes.
+    """Bytes and operations of a plan.
 
     Attributes:
         stages: in the plan's order.

@@ -88,7 +88,7 @@ INTERFACE = {
     "get_inputs": "def get_inputs()",
     "get_init_inputs": "def get_init_inputs()",
 }
-"""What a problem defines, as it is written."""
+"""A problem's definitions, as they are written."""
 _CALLED = {"get_init_inputs": "__init__", "get_inputs": "forward"}
 
 

@@ -28,7 +28,7 @@ class ProfileOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of the problem and the device without ncu.
+    """Facts about the problem and the device without ncu.
 
     Attributes:
         device: its name.

@@ -1,4 +1,4 @@
-"""What tables show of a verdict, and how its numbers are written."""
+"""Columns of tables of verdicts, and how numbers are written in them."""
 
 from collections.abc import Callable
 from enum import Enum

@@ -1,4 +1,4 @@
-"""What there is to say about one verdict: its reason, the end of its log, what was measured."""
+"""Details of one verdict: its reason, the end of its log, the measurements."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""What a whole run amounts to: its exit code, and one line for a person."""
+"""The outcome of a whole run: its exit code, and one line for a person."""
 
 from collections import Counter
 from collections.abc import Collection

@@ -1,4 +1,4 @@
-"""What is going on while a command works through solutions, on stderr."""
+"""Progress while a command works through solutions, on stderr."""
 
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -75,7 +75,7 @@ class Remaining:
 
 
 class Said(msgspec.Struct, frozen=True, kw_only=True):
-    """What the line of a result says.
+    """The line of a result.
 
     Attributes:
         word: how it ended, with its sign, such as `✓ PASSED`.

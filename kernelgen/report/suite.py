@@ -1,4 +1,4 @@
-"""What a run of many solutions amounts to: pass rate, fast_p and geometric mean.
+"""Figures of a run of many solutions: pass rate, fast_p and geometric mean.
 
 All of it is derived from the run's verdicts and is no part of the JSON report. `docs/statistics.md`
 explains the figures to users.

@@ -44,7 +44,7 @@ def attack_classes() -> Classes:
 
 
 class Kind(str, Enum):
-    """What a candidate is; its file name begins with it.
+    """The kind of a candidate; its file name begins with it.
 
     Attributes:
         HONEST: right, in any style that people write; it must pass.
@@ -60,7 +60,7 @@ class Kind(str, Enum):
 
 
 class Header(msgspec.Struct, frozen=True, kw_only=True, rename="kebab", forbid_unknown_fields=True):
-    """What a candidate's header says; docs/selftest.md explains each key."""
+    """A candidate's header; docs/selftest.md explains each key."""
 
     problem: str
     expect: Status

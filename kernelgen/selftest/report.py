@@ -19,7 +19,7 @@ _REASON_LINES = 6
 
 
 class Outcome(str, Enum):
-    """What a candidate's verdict is beside its header.
+    """A candidate's verdict beside its header.
 
     Attributes:
         AS_EXPECTED: the one that the header names.

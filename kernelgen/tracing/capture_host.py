@@ -36,7 +36,7 @@ def get_init_inputs(): return []
 
 
 class Trace(msgspec.Struct, frozen=True, kw_only=True):
-    """What to trace; the attributes are arguments of `trace`."""
+    """A trace that is asked for; the attributes are arguments of `trace`."""
 
     source: str
     eval_mode: bool
@@ -94,7 +94,7 @@ Reply = Traced | Refused | NotContained
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
-    """What a child sent, a reply for each trace, and how it ended if it sent nothing whole."""
+    """A child's answer: a reply for each trace, and how it ended if it sent nothing whole."""
 
     reply: bytes = b""
     ended: str = ""

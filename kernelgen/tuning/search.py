@@ -64,7 +64,7 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Found(msgspec.Struct, frozen=True, kw_only=True):
-    """What a search came to.
+    """The outcome of a search.
 
     Attributes:
         verdicts: of all grades in their order, first the present schedule's.

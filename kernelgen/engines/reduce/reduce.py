@@ -30,7 +30,7 @@ _SHARED_WORDS = 6144  # doubles of shared memory that a block has without asking
 
 
 class _State(msgspec.Struct, frozen=True, kw_only=True):
-    """What gathers a kind: its struct, its start, its size in doubles, and its outcome."""
+    """State that gathers a kind: its struct, its start, its size in doubles, and its outcome."""
 
     struct: str
     start: str

@@ -73,7 +73,7 @@ class Segment(Kernel, frozen=True, kw_only=True, tag="segment"):
 
     @property
     def made(self) -> tuple[StepValue, ...]:
-        """What is gathered or written."""
+        """Values that are gathered or written."""
         return (*(a.of for a in self.accumulators), self.result.of)
 
     @property

@@ -22,7 +22,7 @@ _PARAMETERS = {aten: tuple(row.parameters) for row in OPERATORS for aten in row.
 
 
 class Builder:
-    """What an operator becomes.
+    """The nodes that an operator becomes.
 
     Attributes:
         nodes: so far, in order; their names start with that of the operator's result.

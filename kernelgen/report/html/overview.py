@@ -1,4 +1,4 @@
-"""What is said of all solutions together: the counts, and the speedups over an axis.
+"""All solutions together: the counts, and the speedups over an axis.
 
 The axis has x in percent of the width and y in pixels, so that lines and letters keep their size.
 """
