@@ -284,6 +284,15 @@ SEGMENTS = [
            layers="self.n = nn.GroupNorm(4, 12)\nself.b = nn.Parameter(torch.ones(12, 1, 1))"),
     Sample("self.n(x)", "x=2,6,8,9", layers="self.n = nn.InstanceNorm2d(6, affine=True)"),
     Sample("(self.n(x), torch.softmax(y, 1))", "x=3,8 y=3,8", layers=LAYER.format(8), launches=2),
+    # A map behind dimensions that are merged again.
+    Sample("F.silu(self.n(x).flatten(2)) * s + 1", "x=2,6,8,9 s=0.5", "3,6,4,5 2.0;1,6,1,7 -1.0",
+           layers="self.n = nn.InstanceNorm2d(6, affine=True)"),
+    Sample("(self.n(x[:, None, None]).squeeze(1).squeeze(1) + y) * y", "x=5,1030 y=5,1030",
+           "3,300 3,300;2,1030 1,1030", layers="self.n = nn.InstanceNorm2d(1)"),
+    Sample("self.n(x).view(x.size(0), -1) - y", "x=3,4,6,5 y=3,1", "7,4,6,5 1,1;1,4,6,5 1,1",
+           layers="self.n = nn.GroupNorm(2, 4)"),
+    Sample("self.n(x).reshape(-1, 9).clamp(0) + y", "x=4,3,9 y=9", "6,3,9 9", launches=0,
+           layers=LAYER.format(9)),
     # What stays two kernels.
     Sample(RMS, "x=3,129,2", launches=2),
     Sample("torch.softmax(x, 1)", "x=3,8193", launches=1),
