@@ -2,7 +2,7 @@
 # problem: avg_pool_2d
 # source: avg_pool_2d.yaml (sha256 7bbe988d5860cc67)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 40555a594b004923)
+# templates: frame/head.py.jinja (sha256 5e2b2702ac74dcf7)
 # render again: kernelgen render avg_pool_2d
 """2-D average pooling of windows side by side.
 

@@ -2,7 +2,7 @@
 # problem: avg_pool_3d
 # source: avg_pool_3d.yaml (sha256 f134706dee0657fe)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 40555a594b004923)
+# templates: frame/head.py.jinja (sha256 5e2b2702ac74dcf7)
 # render again: kernelgen render avg_pool_3d
 """3-D average pooling with padding and stride 2.
 

@@ -2,7 +2,7 @@
 # problem: cumprod
 # source: cumprod.yaml (sha256 0537db9810ef38a6)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 b8d1d2eaaf525d4c)
+# templates: frame/head.py.jinja (sha256 ce7d9a2cc331f914)
 # render again: kernelgen render cumprod
 """cumulative product along dimension 1.
 

@@ -2,7 +2,7 @@
 # problem: cumsum
 # source: cumsum.yaml (sha256 d581445454dc1d81)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 b8d1d2eaaf525d4c)
+# templates: frame/head.py.jinja (sha256 ce7d9a2cc331f914)
 # render again: kernelgen render cumsum
 """cumulative sum along dimension 1.
 

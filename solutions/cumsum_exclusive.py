@@ -2,7 +2,7 @@
 # problem: cumsum_exclusive
 # source: cumsum_exclusive.yaml (sha256 ad86ee2648263b07)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 b8d1d2eaaf525d4c)
+# templates: frame/head.py.jinja (sha256 ce7d9a2cc331f914)
 # render again: kernelgen render cumsum_exclusive
 """cumulative sum along dimension 1 without the element itself.
 

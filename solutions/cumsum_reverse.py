@@ -2,7 +2,7 @@
 # problem: cumsum_reverse
 # source: cumsum_reverse.yaml (sha256 d46a1aa8e07eb854)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 b8d1d2eaaf525d4c)
+# templates: frame/head.py.jinja (sha256 ce7d9a2cc331f914)
 # render again: kernelgen render cumsum_reverse
 """cumulative sum along dimension 1 from its end.
 

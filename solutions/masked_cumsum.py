@@ -2,7 +2,7 @@
 # problem: masked_cumsum
 # source: masked_cumsum.yaml (sha256 c83d0dc153018f7d)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 b8d1d2eaaf525d4c)
+# templates: frame/head.py.jinja (sha256 ce7d9a2cc331f914)
 # render again: kernelgen render masked_cumsum
 """cumulative sum along dimension 1 of what a mask leaves.
 

@@ -2,7 +2,7 @@
 # problem: max_pool_2d
 # source: max_pool_2d.yaml (sha256 c4d497bf43d5ded1)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 40555a594b004923)
+# templates: frame/head.py.jinja (sha256 5e2b2702ac74dcf7)
 # render again: kernelgen render max_pool_2d
 """2-D max pooling with padding and stride 1.
 

@@ -2,7 +2,7 @@
 # problem: max_pool_3d
 # source: max_pool_3d.yaml (sha256 9ed1caf1193bc8cf)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 40555a594b004923)
+# templates: frame/head.py.jinja (sha256 5e2b2702ac74dcf7)
 # render again: kernelgen render max_pool_3d
 """3-D max pooling with padding, stride and dilation.
 

@@ -6,9 +6,8 @@ import msgspec
 import pytest
 
 from kernelgen.engines.architectures import ARCHITECTURES, Architecture, architecture
-from kernelgen.engines.known import scheduled
+from kernelgen.engines.known import schedule_of
 from kernelgen.engines.product.choice import ProductChoice, ProductKernel, choose_product
-from kernelgen.engines.product.product import product_schedule
 from kernelgen.engines.product.record import Product
 from kernelgen.engines.schedule import ChainSchedule
 from kernelgen.engines.segment.record import Extent, Segment, Way
@@ -47,8 +46,11 @@ MAIN_PRODUCTS: dict[str, tuple[ProductKernel, ProductKernel]] = {
 def own_stage(problem: Problem, arch: Architecture) -> Product | Segment | None:
     """Return the only stage of a problem with a schedule; None if it has none."""
     stages = plan_of_problem(problem, problem.all_cases()[0], "cuda", arch).plan.stages
-    found = scheduled(stages)
-    assert isinstance(found, Product | Segment | None)
+    if schedule_of(stages, arch) is None:
+        return None
+    (found,) = (
+        s for s in stages if isinstance(s, Product) or (isinstance(s, Segment) and s.way != "held")
+    )
     return found
 
 
@@ -157,7 +159,9 @@ def test_rows_of_a_batch_by_one_matrix_are_rows_of_one_product() -> None:
 def test_how_hopper_sums(name: str, columns: int, promoted: int, splits: int, *, cut: bool) -> None:
     chosen = own_product(load_problem(name), "sm_90a")
     assert chosen is not None
-    schedule = product_schedule(chosen, "sm_90a")
+    stage = own_stage(load_problem(name), "sm_90a")
+    assert stage is not None
+    schedule = schedule_of([stage], "sm_90a")
     assert isinstance(schedule, ChainSchedule)
     assert schedule.tile_columns == columns
     found = chosen.promoted, chosen.splits, chosen.cut

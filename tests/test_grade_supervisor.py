@@ -191,7 +191,7 @@ class InterruptsIn:
 
 def left_behind() -> dict[int, str]:
     """Return what runs below this process, but for what all tests share, with its command lines."""
-    names = ("grading.forkserver", "planning.capture_host", "resource_tracker")
+    names = ("grading.forkserver", "tracing.capture_host", "resource_tracker")
     shared = [pid for pid in children(os.getpid()) if any(n in command_of(pid) for n in names)]
     return {pid: command_of(pid) for pid in descendants(os.getpid()) if pid not in shared}
 

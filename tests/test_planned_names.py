@@ -44,7 +44,7 @@ def _names_of(path: Path) -> set[str]:
 def test_an_operand_is_called_like_nothing_that_the_templates_name() -> None:
     # Not the kernels of products and long segments, which keep operands in a struct of their own.
     kept = ["map/*", "pool/*", "reduce/*", "scan/*", "segment/segment*", "product/product.py*"]
-    kept += ["frame/common*", "frame/beside*", "frame/operands*", "frame/parts*"]
+    kept += ["frame/common*", "frame/fours*", "frame/beside*", "frame/operands*", "frame/parts*"]
     paths = {path for pattern in kept for path in templates_folder().glob(pattern)}
     names = {name for path in paths for name in _names_of(path)}
     assert {"add", "across_lanes", "mapped", "left", "len", "max", "warp", "windows"} <= names

@@ -1,4 +1,4 @@
-"""Findings about this machine: each of kernelgen's needs, and the mend where it lacks one."""
+"""Findings about this machine: each of kernelgen's needs, and the fix where it lacks one."""
 
 import os
 import platform
@@ -73,7 +73,7 @@ def _not_found(name: str, error: ToolchainError) -> Check:
 
 
 class TorchFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """A process with torch tells: its CUDA build, whether it reaches a GPU, why IPC fails."""
+    """Facts from a process with torch: its CUDA build, whether it reaches a GPU, why IPC fails."""
 
     version: str
     cuda: str | None

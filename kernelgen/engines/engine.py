@@ -60,7 +60,7 @@ class Claim(NamedTuple):
 
 
 class Work(NamedTuple):
-    """Bytes and operations of a stage beyond its operands and results, each moved once."""
+    """Operations of a stage, and bytes beyond each operand and result once."""
 
     flops: int = 0
     split_bytes: int = 0
@@ -70,17 +70,20 @@ class Engine(Generic[Record]):
     """A kind of stage.
 
     Attributes:
-        record: the stages that it renders.
+        record: the type of its stages.
     """
 
     record: ClassVar[type[Kernel]]
 
     def claim(self, node: Node, types: Mapping[str, TensorType]) -> Claim | None:
-        """Return how a node becomes a stage of this kind; None if it is none."""
+        """Return how a node becomes a stage of this kind; None if it is none.
+
+        It is asked only for nodes of one result, of float32, bool or int64.
+        """
         del node, types
         return None
 
-    def replacing(
+    def replacement(
         self,
         stage: Library,
         types: Mapping[str, TensorType],
@@ -95,7 +98,7 @@ class Engine(Generic[Record]):
         del stage, types, weights, arch
         return None
 
-    def joined(
+    def fused(
         self, first: Kernel, second: Kernel, others: Names, arch: Architecture | None
     ) -> Kernel | None:
         """Return a stage, and the map that alone reads its results, as one of this kind.
@@ -105,7 +108,7 @@ class Engine(Generic[Record]):
         del first, second, others, arch
         return None
 
-    def suited(self, stage: Record, arch: Architecture | None) -> Kernel:
+    def with_way(self, stage: Record, arch: Architecture | None) -> Kernel:
         """Return a stage in the way that suits an architecture; a CPU has none here."""
         del arch
         return stage

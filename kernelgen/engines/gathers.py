@@ -1,4 +1,4 @@
-"""Which operators of torch gather elements along dimensions, and how."""
+"""Operators of torch that gather elements along dimensions."""
 
 from collections.abc import Mapping
 

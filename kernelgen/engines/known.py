@@ -12,7 +12,6 @@ from kernelgen.engines.scan import ScanEngine
 from kernelgen.engines.schedule import Schedule
 from kernelgen.engines.segment.segment import SegmentEngine
 from kernelgen.engines.stage import Kernel, Stage
-from kernelgen.problem.schedules import CPU
 
 ENGINES: tuple[Engine[Any], ...] = (
     MapEngine(),
@@ -25,21 +24,15 @@ ENGINES: tuple[Engine[Any], ...] = (
 _BY_RECORD = {engine.record: engine for engine in ENGINES}
 
 
-def scheduled(stages: Iterable[Stage]) -> Kernel | None:
-    """Return the stage whose kernel has a schedule; None if none has one, or several have."""
-    found = [
-        stage
-        for stage in stages
-        if isinstance(stage, Kernel) and engine_of(stage).schedule(stage, CPU) is not None
-    ]
-    return found[0] if len(found) == 1 else None
+def schedule_of(stages: Iterable[Stage], arch: str) -> Schedule | None:
+    """Return the schedule that sizes suggest for the only stage whose kernels have one.
 
-
-def schedule_of(stage: Kernel, arch: str) -> Schedule:
-    """Return the schedule that the sizes of a stage suggest, for an architecture or a CPU."""
-    found = engine_of(stage).schedule(stage, arch)
-    assert found is not None
-    return found
+    None if there is none, or several. It is for an architecture, or for a CPU.
+    """
+    kernels = (stage for stage in stages if isinstance(stage, Kernel))
+    found = [engine_of(stage).schedule(stage, arch) for stage in kernels]
+    numbered = [schedule for schedule in found if schedule is not None]
+    return numbered[0] if len(numbered) == 1 else None
 
 
 def engine_of(stage: Kernel) -> Engine[Any]:

@@ -18,7 +18,7 @@ class Map(Kernel, frozen=True, kw_only=True, tag="map"):
     """Results are computed element by element, all of one shape."""
 
     @property
-    def made(self) -> tuple[StepValue, ...]:
+    def roots(self) -> tuple[StepValue, ...]:
         """Values that are written."""
         return tuple(result.of for result in self.results)
 
@@ -47,7 +47,7 @@ def _text(stage: Map, backend: Backend, *, told_sizes: bool) -> StageText:
     With `told_sizes`, the fast CUDA kernel has no sizes of operands that repeat: it is told them
     when it is launched, so that stages of several sizes can share it.
     """
-    given = gathered_names(stage, backend, stage.made, in_32_bits=True)
+    given = gathered_names(stage, backend, stage.roots, in_32_bits=True)
     given |= _told(given["operands"]) if told_sizes and backend == "cuda" else {"told": []}
     can = not given["told"] or all(o.reading != "none" for o in given["operands"])
     vectors = any(operand.reading == "vector" for operand in given["operands"])

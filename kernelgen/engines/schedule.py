@@ -174,15 +174,16 @@ class CppProductSchedule(msgspec.Struct, frozen=True, kw_only=True):
         _need_range("depth", self.depth, 16, 4096)
 
 
-CudaSchedule = (
+Schedule = (
     GeneralSchedule
     | RingSchedule
     | ColumnsSchedule
     | RegistersSchedule
     | CacheSchedule
     | ChainSchedule
+    | CppSchedule
+    | CppProductSchedule
 )
-Schedule = CudaSchedule | CppSchedule | CppProductSchedule
 
 
 def tried_values(kind: type[Schedule]) -> dict[str, tuple[int, ...]]:

@@ -93,7 +93,7 @@ class Accumulator(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Kernel(msgspec.Struct, frozen=True, kw_only=True):
-    """A stage that an engine renders, which adds what it needs to know.
+    """A stage that an engine renders; the engine's own record adds fields.
 
     Attributes:
         name: of the kernel, from its operators.
@@ -124,9 +124,14 @@ class Kernel(msgspec.Struct, frozen=True, kw_only=True):
         return (*self.steps, *self.epilogue)
 
     @property
-    def made(self) -> tuple[StepValue, ...]:
+    def roots(self) -> tuple[StepValue, ...]:
         """Values, written or gathered, whose operands have to have the stage's shape together."""
         return tuple(a.of for a in self.accumulators)
+
+    @property
+    def extent_in_words(self) -> str:
+        """Dimensions that are gathered, where their number is part of what a file is for."""
+        return ""
 
     @property
     def mapped_again(self) -> tuple[Operand, ...]:
@@ -139,7 +144,7 @@ class Kernel(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.structs.replace(self, beside=beside, epilogue=epilogue)
 
     @property
-    def numbers(self) -> dict[str, str]:
+    def parameters(self) -> dict[str, str]:
         """Parameters of its Python function beside operands -> what a call gives them."""
         return {}
 

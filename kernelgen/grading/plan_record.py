@@ -16,7 +16,7 @@ class PlannedStage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
         shape: of its first result.
         formula: what its kernel computes; "" for what torch does.
         moved_bytes: each operand once, at its own size, and each result.
-        flops: of products in torch, a multiply and an add counted as two.
+        flops: of products, a multiply and an add counted as two.
         bound: which of the two takes longer; "" without rates, and where there is neither.
         expected_ms: how long that takes at the device's rates; absent without a bound.
     """

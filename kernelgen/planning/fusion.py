@@ -12,20 +12,20 @@ from kernelgen.planning.plan import Plan
 
 def with_engines(plan: Plan, arch: Architecture | None) -> Plan:
     """Return a plan whose stages are as fast as engines are; a CPU has no architecture here."""
-    return _suited(_with_maps_joined(_with_torch_replaced(plan, arch), arch), arch)
+    return _with_ways(_with_maps_fused(_with_torch_replaced(plan, arch), arch), arch)
 
 
 def _with_torch_replaced(plan: Plan, arch: Architecture | None) -> Plan:
     """Return a plan in which operators of torch are kernels, where these are faster."""
     types = {source.name: source.type for source in plan.sources}
     weights = {source.name for source in plan.sources if source.path}
-    names = Names(*(s.name for s in plan.stages if not isinstance(s, Library)))
+    names = Names(*(s.name for s in plan.stages if isinstance(s, Kernel)))
     stages: list[Stage] = []
     for stage in plan.stages:
         made: Stage = stage
         if isinstance(stage, Library):
-            ways = (engine.replacing(stage, types, weights, arch) for engine in ENGINES)
-            if (found := next(filter(None, ways), None)) is not None:
+            offers = (engine.replacement(stage, types, weights, arch) for engine in ENGINES)
+            if (found := next(filter(None, offers), None)) is not None:
                 name = names.kernel((found.name,), found.name)
                 made = msgspec.structs.replace(found, name=name)
         stages.append(made)
@@ -33,11 +33,11 @@ def _with_torch_replaced(plan: Plan, arch: Architecture | None) -> Plan:
     return msgspec.structs.replace(plan, stages=tuple(stages))
 
 
-def _with_maps_joined(plan: Plan, arch: Architecture | None) -> Plan:
+def _with_maps_fused(plan: Plan, arch: Architecture | None) -> Plan:
     """Return a plan in which a map is one stage with what it alone reads, where that moves less."""
     stages = list(plan.stages)
     for first in plan.stages:
-        if isinstance(first, Library | Map):
+        if not isinstance(first, Kernel):
             continue
         made = {result.value for result in first.results}
         readers = [stage for stage in stages if made.intersection(reads(stage))]
@@ -46,13 +46,13 @@ def _with_maps_joined(plan: Plan, arch: Architecture | None) -> Plan:
         (second,) = readers
         if isinstance(second, Map) and len(second.results) == 1:
             names = [stage.name for stage in stages if stage not in (first, second)]
-            ways = (engine.joined(first, second, Names(*names), arch) for engine in ENGINES)
-            if (joined := next(filter(None, ways), None)) is not None:
-                stages[stages.index(second)] = joined
+            offers = (engine.fused(first, second, Names(*names), arch) for engine in ENGINES)
+            if (fused := next(filter(None, offers), None)) is not None:
+                stages[stages.index(second)] = fused
                 stages.remove(first)
     return msgspec.structs.replace(plan, stages=tuple(stages))
 
 
-def _suited(plan: Plan, arch: Architecture | None) -> Plan:
-    stages = (engine_of(s).suited(s, arch) if isinstance(s, Kernel) else s for s in plan.stages)
+def _with_ways(plan: Plan, arch: Architecture | None) -> Plan:
+    stages = (engine_of(s).with_way(s, arch) if isinstance(s, Kernel) else s for s in plan.stages)
     return msgspec.structs.replace(plan, stages=tuple(stages))

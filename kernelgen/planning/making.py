@@ -1,6 +1,6 @@
 """Stages are made of what waits: the record of each, once all that it reads is in memory.
 
-Operators before a reduction, a scan or a pooling are computed with what they read, those after a
+Operators before a reduction or a claimed node are computed with what they read, those after a
 reduction with its results.
 """
 

@@ -5,7 +5,6 @@ from collections.abc import Iterable
 import msgspec
 
 from kernelgen.engines.architectures import DEFAULT_ARCHITECTURE, Architecture
-from kernelgen.engines.reduce.record import Reduce
 from kernelgen.engines.stage import Library, Stage
 from kernelgen.errors import ProblemError
 from kernelgen.graph.graph import Argument, Graph, TensorType
@@ -34,7 +33,7 @@ class ProblemPlan(msgspec.Struct, frozen=True, kw_only=True):
 def plan_of_problem(
     problem: Problem, main: Case, device: Device, arch: Architecture = DEFAULT_ARCHITECTURE
 ) -> ProblemPlan:
-    """Return the plan of a problem; on a GPU, products are for an architecture.
+    """Return the plan of a problem; on a GPU, products and long norms are for an architecture.
 
     Raises:
         ProblemError: its code fails, its forward has no graph, or its cases have different plans.
@@ -129,13 +128,8 @@ _SIZES = frozenset(("type", "types", "shape", "dims", "pattern", "span", "length
 def _described(stage: Stage) -> str:
     if isinstance(stage, Library):
         return f"{stage.aten}({', '.join(map(str, stage.arguments.values()))})"
-    described = _without_sizes(stage)
-    if isinstance(stage, Reduce):
-        # All dimensions of any rank are all elements; some of them are those of one rank.
-        rank = len(stage.shape)
-        which = "all" if len(stage.dims) == rank else f"{stage.dims} of {rank}"
-        described = f"{which} dimensions: {described}"
-    return described
+    described, extent = _without_sizes(stage), stage.extent_in_words
+    return f"{extent} dimensions: {described}" if extent else described
 
 
 def _without_sizes(value: msgspec.Struct | TensorType | Argument | Iterable[object]) -> str:

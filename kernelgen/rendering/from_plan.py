@@ -1,4 +1,4 @@
-"""A plan to the text of its solution: its stages' kernels, and the forward that queues them."""
+"""The text of a plan: its stages' kernels, and the forward that queues them."""
 
 import re
 from collections import Counter
@@ -34,7 +34,7 @@ class PlanText(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         ideas: a sentence for each kernel, and for each operator that stays in torch.
         templates: of the kernels and their functions.
-        tuned, needs_features: as of its stages.
+        features: of its stages.
         arguments: of forward -> what its body calls them.
         kernels: C source, "" if no stage has a kernel; what several stages share stands once.
         functions: Python functions, one for each kernel.
@@ -43,8 +43,7 @@ class PlanText(msgspec.Struct, frozen=True, kw_only=True):
 
     ideas: tuple[str, ...]
     templates: tuple[str, ...]
-    tuned: bool
-    needs_features: bool
+    features: frozenset[str]
     arguments: dict[str, str]
     kernels: str
     functions: tuple[str, ...]
@@ -54,9 +53,9 @@ class PlanText(msgspec.Struct, frozen=True, kw_only=True):
 def plan_text(
     plan: Plan, backend: Backend, arch: str, schedule: Schedule | None = None
 ) -> PlanText:
-    """Return a plan as text; products are for an architecture.
+    """Return a plan as text; products and long norms are for an architecture.
 
-    The only product has the schedule, or the one that its sizes suggest.
+    The only stage whose kernels have a schedule has this one, or that which its sizes suggest.
     """
     target = Target(backend, arch, schedule)
     stages = list(zip(plan.stages, _texts(plan.stages, target), strict=True))
@@ -122,8 +121,7 @@ def plan_text(
     return PlanText(
         ideas=tuple(dict.fromkeys(text.idea for _, text in stages if text.idea)),
         templates=tuple(dict.fromkeys(name for text in texts for name in text.templates)),
-        tuned=any(text.tuned for text in texts),
-        needs_features=any(text.needs_features for text in texts),
+        features=frozenset(text.features for text in texts),
         arguments=given,
         kernels=_kernels(texts, backend),
         functions=tuple(_wrapped(text.function.strip("\n")) for text in texts),

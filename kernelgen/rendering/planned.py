@@ -1,4 +1,4 @@
-"""A problem that no template computes to the text of its solution, by way of its plan."""
+"""The text of a solution, from the plan of its problem."""
 
 import re
 import textwrap
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from kernelgen.engines.architectures import DEFAULT_ARCHITECTURE, architecture
 from kernelgen.engines.environment import cpp_environment, in_docstring, python_environment
-from kernelgen.engines.known import schedule_of, scheduled
+from kernelgen.engines.known import schedule_of
 from kernelgen.engines.schedule import Schedule
 from kernelgen.graph.graph import PlainValue
 from kernelgen.planning.of_problem import plan_of_problem
@@ -45,7 +45,7 @@ def render_planned(
     """Return the text of a problem's solution, planned from its Model.
 
     The main case has the overrides in force; `settings` are these as they were asked for, for the
-    header. Products are for the architecture, of a GPU.
+    header. Products and long norms are for the architecture, of a GPU.
 
     Raises:
         ProblemError: the problem's code fails, or its cases have different plans.
@@ -69,7 +69,7 @@ def render_planned(
         "idea": _idea(text),
         "written_for": in_docstring(_written_for(plan, made_with)),
         "kernels": text.kernels,
-        "hopper": text.needs_features,
+        "hopper": "own" in text.features,
         "body": text.body,
         "forward": _forward(plan, text.arguments),
         "preamble": "import inspect" if source.module and kept else source.preamble,
@@ -101,7 +101,7 @@ def render_planned(
     first = header(
         problem,
         backend=backend,
-        arch=named if text.tuned else None,
+        arch=named if text.features - {""} else None,
         templates=templates,
         numbers="" if schedule is None else in_words(numbers_of(schedule)),
         settings=settings,
@@ -122,11 +122,11 @@ def _schedule(
 ) -> Schedule | None:
     """Return the schedule of the only stage that has one; None if there is none, or several."""
     constants = tuple(problem.constants_for(_MAIN, device_of(backend)))
-    stage = scheduled(plan.stages)
-    if stage is None:
+    suggested = schedule_of(plan.stages, arch)
+    if suggested is None:
         sort_overrides(settings, (), constants)
         return None
-    base = schedule_for(problem, backend, arch, schedule_of(stage, arch))
+    base = schedule_for(problem, backend, arch, suggested)
     numbers = sort_overrides(settings, base.__struct_fields__, constants).schedule
     return override_schedule(base, numbers)
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import msgspec
 
 from kernelgen.engines.architectures import DEFAULT_ARCHITECTURE, architecture
-from kernelgen.engines.known import schedule_of, scheduled
+from kernelgen.engines.known import schedule_of
 from kernelgen.engines.schedule import Schedule
 from kernelgen.errors import ProblemError, UserError
 from kernelgen.planning.of_problem import plan_of_problem
@@ -36,8 +36,8 @@ def default_schedule(problem: Problem, backend: Backend, arch: str) -> Schedule:
 def _default_schedule(problem: Problem, backend: Backend, arch: str) -> Schedule | None:
     named = architecture(arch) if backend == "cuda" else DEFAULT_ARCHITECTURE
     alone = msgspec.structs.replace(problem, cases=())
-    stage = scheduled(plan_of_problem(alone, _MAIN, device_of(backend), named).plan.stages)
-    return None if stage is None else schedule_of(stage, arch)
+    plan = plan_of_problem(alone, _MAIN, device_of(backend), named).plan
+    return schedule_of(plan.stages, arch)
 
 
 def schedule_for(

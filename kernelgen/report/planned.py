@@ -113,30 +113,23 @@ def rates_here(device: Device, name: str | None = None) -> Calibration | None:
 
 def _planned(stage: Stage, cost: StageCost, span: StageTime | None) -> PlannedStage:
     bound = span.bound if span is not None else ""
-    kind = str(stage.__struct_config__.tag)
     if isinstance(stage, Library):
-        kind = "view" if stage.view else kind
+        kind, name, formula = "view" if stage.view else "library", without_overload(stage.aten), ""
+        shape = stage.types[0].shape if stage.types and stage.types[0] else ()
+    else:
+        kind, name, formula = (
+            str(stage.__struct_config__.tag),
+            stage.name,
+            engine_of(stage).words(stage),
+        )
+        shape = stage.result.type.shape
     return PlannedStage(
         kind=kind,
-        name=without_overload(stage.aten) if isinstance(stage, Library) else stage.name,
-        shape=_shape(stage),
-        formula=_formula(stage),
+        name=name,
+        shape=shape,
+        formula=formula,
         moved_bytes=cost.moved_bytes,
         flops=cost.flops,
         bound=bound,
         expected_ms=span.expected_ms if span is not None and bound else None,
     )
-
-
-def _shape(stage: Stage) -> tuple[int, ...]:
-    """Return the shape of what a stage makes, of its first result."""
-    if isinstance(stage, Library):
-        return stage.types[0].shape if stage.types and stage.types[0] else ()
-    return stage.results[0].type.shape
-
-
-def _formula(stage: Stage) -> str:
-    """Return a kernel's formula; "" for what stays in torch."""
-    if isinstance(stage, Library):
-        return ""
-    return engine_of(stage).words(stage)

@@ -8,7 +8,7 @@ import msgspec
 
 from kernelgen.engines.architectures import Architecture
 from kernelgen.engines.engine import Claim, Engine, Given, Target
-from kernelgen.engines.joining import with_map
+from kernelgen.engines.epilogue import with_epilogue
 from kernelgen.engines.naming import Names
 from kernelgen.engines.pool.record import POOLED, Pool, Window
 from kernelgen.engines.pool.window import window_of
@@ -41,12 +41,12 @@ class PoolEngine(Engine[Pool]):
         window = window_of(node, types)
         return None if window is None else Claim(partial(_made, window), window.of)
 
-    def joined(
+    def fused(
         self, first: Kernel, second: Kernel, others: Names, arch: Architecture | None
     ) -> Kernel | None:
         """Return a pool with the map of its result."""
         del arch
-        return with_map(first, second, others) if isinstance(first, Pool) else None
+        return with_epilogue(first, second, others) if isinstance(first, Pool) else None
 
     def words(self, stage: Pool) -> str:
         """Return a pool as a formula."""

@@ -1,4 +1,4 @@
-"""Which operators of torch move a window over the last dimensions, or take the mean of these."""
+"""Operators of torch that move a window over the last dimensions, or take the mean of these."""
 
 from collections.abc import Mapping
 

@@ -4,12 +4,13 @@ from collections.abc import Collection, Mapping
 from math import prod
 from textwrap import wrap
 
+import msgspec
+
 from kernelgen.engines.architectures import Architecture, architecture
 from kernelgen.engines.engine import Engine, Target, Work
-from kernelgen.engines.environment import checked_source, cpp_environment, python_environment
-from kernelgen.engines.joining import with_map
+from kernelgen.engines.epilogue import with_epilogue
 from kernelgen.engines.naming import Names
-from kernelgen.engines.product.choice import ProductChoice, hopper_columns
+from kernelgen.engines.product.choice import hopper_columns
 from kernelgen.engines.product.claims import product_of
 from kernelgen.engines.product.record import MULTIPLIED, Product
 from kernelgen.engines.schedule import (
@@ -18,7 +19,8 @@ from kernelgen.engines.schedule import (
     GeneralSchedule,
     Schedule,
 )
-from kernelgen.engines.stage import Kernel, Library, operands_of
+from kernelgen.engines.stage import Kernel, Library
+from kernelgen.engines.text.names import text_of
 from kernelgen.engines.text.reading import Reading, index_of, reading_of
 from kernelgen.engines.text.stage_text import (
     StageText,
@@ -55,7 +57,7 @@ class ProductEngine(Engine[Product]):
 
     record = Product
 
-    def replacing(
+    def replacement(
         self,
         stage: Library,
         types: Mapping[str, TensorType],
@@ -68,7 +70,7 @@ class ProductEngine(Engine[Product]):
             return None
         return found
 
-    def joined(
+    def fused(
         self, first: Kernel, second: Kernel, others: Names, arch: Architecture | None
     ) -> Kernel | None:
         """Return a product with a map of its result, for which tensor cores wait meanwhile."""
@@ -78,11 +80,15 @@ class ProductEngine(Engine[Product]):
         costly = sum(step.operator in _COSTLY for step in second.steps)
         # With several runs, their sum would be mapped.
         whole = first.fast.runs == 1 and second.result.type.dtype == "float32"
-        return with_map(first, second, others) if whole and costly <= 1 else None
+        return with_epilogue(first, second, others) if whole and costly <= 1 else None
 
     def schedule(self, stage: Product, arch: str) -> Schedule:
         """Return the schedule of the fast kernel, or of the C++."""
-        return product_schedule(stage.fast, arch)
+        if arch == CPU:
+            return CppProductSchedule()
+        if stage.fast.kernel == "hopper":
+            return ChainSchedule(tile_columns=hopper_columns(stage.fast, architecture(arch)))
+        return GeneralSchedule()
 
     def work(self, stage: Product) -> Work:
         """Return the multiplications and additions, and the bytes of a split ahead."""
@@ -105,17 +111,8 @@ class ProductEngine(Engine[Product]):
         return _text(stage, target.backend, target.arch, schedule)
 
 
-def product_schedule(product: ProductChoice, arch: str) -> Schedule:
-    """Return the schedule of a product's fast kernel, or of its C++."""
-    if arch == CPU:
-        return CppProductSchedule()
-    if product.kernel == "hopper":
-        return ChainSchedule(tile_columns=hopper_columns(product, architecture(arch)))
-    return GeneralSchedule()
-
-
 def _text(stage: Product, backend: Backend, arch: str, schedule: Schedule) -> StageText:
-    fast, given = stage.fast, operands_of(stage)
+    fast = stage.fast
     beside = [reading_of(operand, stage.shape, _OF) for operand in stage.beside]
     names = {MULTIPLIED: MULTIPLIED} | {o.name: _element(o, backend) for o in beside}
     after = body_of(stage.epilogue, [stage.result.of], backend, names)
@@ -144,22 +141,11 @@ def _text(stage: Product, backend: Backend, arch: str, schedule: Schedule) -> St
         "lines": after.lines,
         "value": after.values[0],
     }
-    template = f"product/product.{'cu' if backend == 'cuda' else 'cpp'}.jinja"
-    function = "product/product.py.jinja"
-    kernel = cpp_environment().get_template(template).render(names_in_templates)
     runs = f", in {fast.runs} runs of the depth, whose products are added up" * (fast.runs > 1)
-    python = python_environment().get_template(function)
-    call = ", ".join("{" + operand.value + "}" for operand in given)
-    return StageText(
-        templates=(template, function),
-        tuned=backend == "cuda",
-        needs_features=arch == "sm_90a",
-        idea=f"{summary}: {_HOW[fast.kernel]}{runs}",
-        kernel=checked_source(kernel, template),
-        function=python.render(names_in_templates),
-        call=f"_{stage.name}({call})",
-        operators=tuple(dict.fromkeys(step.operator for step in stage.epilogue)),
-    )
+    idea = f"{summary}: {_HOW[fast.kernel]}{runs}"
+    made = text_of(stage, backend, idea, names_in_templates)
+    features = "own" if arch == "sm_90a" else "tuned" if backend == "cuda" else ""
+    return msgspec.structs.replace(made, features=features)
 
 
 def _element(operand: Reading, backend: Backend) -> str:

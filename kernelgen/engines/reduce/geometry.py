@@ -1,4 +1,4 @@
-"""Which elements a result of a reduction gathers, and where they lie.
+"""Elements that a result of a reduction gathers, and where they lie.
 
 A shape is alternating runs of reduced (R) and kept (K) dimensions. Results that read neighbours
 (K R, R, R K R, K R K R) are rows; those whose elements lie side by side (K R K, R K) are columns.
@@ -17,7 +17,7 @@ _COLUMNS = {"KRK", "RK"}
 
 
 class Geometry:
-    """Which elements a result gathers, at the main shape and as Python of any shape."""
+    """Elements that a result gathers, at the main shape and as Python of any shape."""
 
     def __init__(self, stage: Reduce) -> None:
         shape, dims = stage.shape, set(stage.dims)

@@ -13,3 +13,9 @@ class Reduce(Kernel, frozen=True, kw_only=True, tag="reduce"):
 
     dims: tuple[int, ...]
     keepdim: bool
+
+    @property
+    def extent_in_words(self) -> str:
+        """Dimensions that are gathered: all of any rank, or some of one rank."""
+        rank = len(self.shape)
+        return "all" if len(self.dims) == rank else f"{self.dims} of {rank}"

@@ -209,7 +209,8 @@ def _text(stage: Reduce, backend: Backend) -> StageText:
         "needs_any": any(a.kind in _NEED_ANY for a in stage.accumulators),
     }
     kinds = tuple(dict.fromkeys(s.kind for s in states))
-    return text_of(stage, backend, formula, given, kinds)
+    made = text_of(stage, backend, formula, given)
+    return msgspec.structs.replace(made, accumulators=kinds)
 
 
 def _states(

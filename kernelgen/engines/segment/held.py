@@ -1,4 +1,4 @@
-"""A segment: a reduction and a map of the same elements, which are read from memory once."""
+"""Segments that rows of threads hold in registers."""
 
 from collections.abc import Iterable
 from typing import Literal

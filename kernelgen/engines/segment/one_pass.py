@@ -1,13 +1,14 @@
 """A segment that a chip reads from memory once, whatever its length."""
 
-from kernelgen.engines.environment import checked_source, cpp_environment, python_environment
+import msgspec
+
 from kernelgen.engines.schedule import Schedule
 from kernelgen.engines.segment.outcome import Precise, extent_names, formula_of
 from kernelgen.engines.segment.record import Segment
 from kernelgen.engines.segment.ways import elementwise, statistics_of
-from kernelgen.engines.text.names import element_names, names_of
+from kernelgen.engines.text.names import element_names, names_of, text_of
 from kernelgen.engines.text.reading import reading_of
-from kernelgen.engines.text.stage_text import StageText, body_of, call_of
+from kernelgen.engines.text.stage_text import StageText, body_of
 from kernelgen.problem.record import Backend
 
 _IN_CACHES = "a processor's caches hold a segment, which is read once where it fits them"
@@ -94,16 +95,6 @@ def one_pass_text(stage: Segment, backend: Backend, arch: str, schedule: Schedul
             ],
         }
     )
-    template = f"segment/one_pass.{'cu' if is_cuda else 'cpp'}.jinja"
-    function = "segment/segment.py.jinja"
-    operators = [step.operator for step in (*stage.steps, *stage.epilogue, *stage.after)]
-    operators += ["exp"] * (statistics == "softmax")
-    return StageText(
-        templates=(template, function),
-        tuned=is_cuda,
-        idea=f"{formula}; {_HOW[stage.way] if is_cuda else _IN_CACHES}",
-        kernel=checked_source(cpp_environment().get_template(template).render(names), template),
-        function=python_environment().get_template(function).render(names),
-        call=call_of(stage.name, stage),
-        operators=tuple(dict.fromkeys(operators)),
-    )
+    idea = f"{formula}; {_HOW[stage.way] if is_cuda else _IN_CACHES}"
+    made = text_of(stage, backend, idea, names, "one_pass")
+    return msgspec.structs.replace(made, features="tuned" if is_cuda else "")

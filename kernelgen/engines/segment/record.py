@@ -43,7 +43,7 @@ class Segment(Kernel, frozen=True, kw_only=True, tag="segment"):
             its name in `after` -> accumulator or epilogue's step.
         after: steps of the map.
         extent: what a segment is, where it is no fixed dimensions: of any rank.
-        way: how a GPU holds it.
+        way: how its kernels hold it.
     """
 
     dims: tuple[int, ...]
@@ -72,7 +72,7 @@ class Segment(Kernel, frozen=True, kw_only=True, tag="segment"):
         return (*self.steps, *self.epilogue, *self.after)
 
     @property
-    def made(self) -> tuple[StepValue, ...]:
+    def roots(self) -> tuple[StepValue, ...]:
         """Values that are gathered or written."""
         return (*(a.of for a in self.accumulators), self.result.of)
 
@@ -87,7 +87,7 @@ class Segment(Kernel, frozen=True, kw_only=True, tag="segment"):
         return msgspec.structs.replace(self, operands=operands, after=after)
 
     @property
-    def numbers(self) -> dict[str, str]:
+    def parameters(self) -> dict[str, str]:
         """Parameters of its Python function beside operands -> what a call gives them."""
         parameter = _NUMBERS.get(self.extent.kind) if self.extent is not None else None
         if self.extent is None or parameter is None:

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 import msgspec
 
 from kernelgen.engines.architectures import MULTIPROCESSORS, Architecture, architecture
-from kernelgen.engines.engine import Claim, Engine, Given, Target
-from kernelgen.engines.joining import with_map
+from kernelgen.engines.engine import Claim, Engine, Target
+from kernelgen.engines.epilogue import with_epilogue
 from kernelgen.engines.naming import Names
 from kernelgen.engines.reduce.record import Reduce
 from kernelgen.engines.schedule import (
@@ -18,8 +18,8 @@ from kernelgen.engines.schedule import (
     RingSchedule,
     Schedule,
 )
+from kernelgen.engines.segment.fusion import segment_of_both
 from kernelgen.engines.segment.held import held_text
-from kernelgen.engines.segment.joined import segment_of_both
 from kernelgen.engines.segment.one_pass import one_pass_text
 from kernelgen.engines.segment.record import Segment
 from kernelgen.engines.segment.ways import ROW, way_of
@@ -44,9 +44,9 @@ class SegmentEngine(Engine[Segment]):
     def claim(self, node: Node, types: Mapping[str, TensorType]) -> Claim | None:
         """Return how a norm that stays whole becomes a segment."""
         del types
-        return Claim(_made) if node.aten.startswith("segment.") else None
+        return Claim(segment_of) if node.aten.startswith("segment.") else None
 
-    def joined(
+    def fused(
         self, first: Kernel, second: Kernel, others: Names, arch: Architecture | None
     ) -> Kernel | None:
         """Return a segment with a map after it, or a reduction and a map as a segment."""
@@ -57,9 +57,9 @@ class SegmentEngine(Engine[Segment]):
         kinds = {o.type.dtype for o in second.operands if not o.is_number}
         kinds.add(second.result.type.dtype)
         takes = kinds == {"float32"} or first.length <= ROW
-        return with_map(first, second, others) if takes else None
+        return with_epilogue(first, second, others) if takes else None
 
-    def suited(self, stage: Segment, arch: Architecture | None) -> Segment:
+    def with_way(self, stage: Segment, arch: Architecture | None) -> Segment:
         """Return a segment held as suits an architecture."""
         return msgspec.structs.replace(stage, way=way_of(stage, arch))
 
@@ -92,7 +92,3 @@ class SegmentEngine(Engine[Segment]):
         if stage.way == "held" or schedule is None:
             return held_text(stage, target.backend)
         return one_pass_text(stage, target.backend, target.arch, schedule)
-
-
-def _made(given: Given) -> Segment:
-    return segment_of(given.node, given.arguments, given.types, given.kernels)

@@ -1,4 +1,4 @@
-"""How a GPU holds segments: arithmetic on shapes, no GPU is asked.
+"""The choice of a way to hold segments: arithmetic on shapes, no GPU is asked.
 
 Whatever their length, memory is read once where all that is gathered is of one value of each
 element, and that can be gathered in any order: the ways other than `held`.

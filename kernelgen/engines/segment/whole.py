@@ -7,10 +7,10 @@ from typing import Any, NamedTuple, cast
 
 import msgspec
 
-from kernelgen.engines.naming import Names
+from kernelgen.engines.engine import Given
 from kernelgen.engines.segment.record import Extent, Segment
 from kernelgen.engines.stage import Accumulation, Accumulator, Operand, Result, Step, StepValue
-from kernelgen.graph.graph import Argument, Node, Reference, TensorType
+from kernelgen.graph.graph import Argument, Reference
 
 
 class _Formula(NamedTuple):
@@ -71,20 +71,16 @@ _NAMES = {
 }
 
 
-def segment_of(
-    node: Node, arguments: Mapping[str, Argument], types: Mapping[str, TensorType], names: Names
-) -> Segment:
-    """Return the stage of a node `segment.KIND`, whose arguments have their first names.
-
-    `names` are those of kernels.
-    """
+def segment_of(given: Given) -> Segment:
+    """Return the stage of a node `segment.KIND`."""
+    node, arguments, types, names = given.node, given.arguments, given.types, given.kernels
     statistics, kind = str(arguments["statistics"]), node.aten.rpartition(".")[2]
     formula = _FORMULAS[statistics]
     out = node.type
-    given = {"x": arguments["self"]}
-    given |= {key: arguments[key] for key in ("weight", "bias") if arguments[key] is not None}
+    tensors = {"x": arguments["self"]}
+    tensors |= {key: arguments[key] for key in ("weight", "bias") if arguments[key] is not None}
     operands = []
-    for name, value in given.items():
+    for name, value in tensors.items():
         assert isinstance(value, Reference)
         found = Operand(name=name, value=value.name, type=types[value.name])
         if name != "x":
@@ -96,7 +92,7 @@ def segment_of(
     after = [*formula.map]
     last = after[-1].partition(" = ")[0]
     for name, operator in (("weight", "mul"), ("bias", "add")):
-        if name in given:
+        if name in tensors:
             after.append(f"{operator}_{name} = {operator}({last}, {name})")
             last = f"{operator}_{name}"
     steps = _steps([formula.gathered] if formula.gathered else [], arguments["eps"])
@@ -123,7 +119,7 @@ def segment_of(
         extent=Extent(
             kind=cast("Any", kind),
             by=cast("Any", arguments["by"]),
-            weights=tuple(given)[1:],
+            weights=tuple(tensors)[1:],
             length=_length(kind, arguments, out.shape),
         ),
     )

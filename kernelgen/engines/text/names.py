@@ -51,7 +51,7 @@ def _parts(stage: Kernel) -> list[tuple[str, ...]]:
     for step in stage.all_steps:
         read = (behind.get(str(value), set()) for value in step.arguments.values())
         behind[step.name] = set().union(*read)
-    known = [behind.get(str(of), set()) for of in stage.made]
+    known = [behind.get(str(of), set()) for of in stage.roots]
     sets = dict.fromkeys(tuple(n for n in shapes if n in found) for found in known)
     return [
         names
@@ -103,15 +103,14 @@ def named_results(stage: Kernel, values: Sequence[str]) -> list[dict[str, str]]:
 
 
 def text_of(
-    stage: Kernel,
-    backend: Backend,
-    idea: str,
-    given: dict[str, Any],
-    accumulators: tuple[str, ...] = (),
+    stage: Kernel, backend: Backend, idea: str, given: dict[str, Any], way: str = ""
 ) -> StageText:
-    """Return a stage as text, by the templates of its kind, which are given names."""
+    """Return a stage as text, by the templates of its kind, which are given names.
+
+    `way` is another template for its kernels.
+    """
     kind = str(stage.__struct_config__.tag)
-    template = f"{kind}/{kind}.{'cu' if backend == 'cuda' else 'cpp'}.jinja"
+    template = f"{kind}/{way or kind}.{'cu' if backend == 'cuda' else 'cpp'}.jinja"
     function = f"{kind}/{kind}.py.jinja"
     operators = [step.operator for step in stage.all_steps]
     operators += ["exp" for a in stage.accumulators if a.kind == "sumexp"]
@@ -122,5 +121,4 @@ def text_of(
         function=python_environment().get_template(function).render(given),
         call=call_of(stage.name, stage),
         operators=tuple(dict.fromkeys(operators)),
-        accumulators=accumulators,
     )

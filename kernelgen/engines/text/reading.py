@@ -1,4 +1,4 @@
-"""How a kernel reads an operand: which element goes with element i of the stage's shape."""
+"""Access of a kernel to an operand: which element goes with element i of the stage's shape."""
 
 from math import prod
 from typing import Literal

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable, Mapping
+from typing import Literal
 
 import msgspec
 
@@ -21,8 +22,8 @@ class StageText(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         idea: one sentence for a reader.
         templates: of its kernels, then of its function.
-        tuned: the kernels are for one architecture; others run them as well.
-        needs_features: the architecture's own instructions are in it, which a plain target lacks.
+        features: of the architecture that it is for: "tuned", others run it as well; "own", it has
+            instructions that a plain target lacks; "" if it is for any.
         kernel: source of its kernels, "" if it has none.
         function: source of the Python function that queues them, "" if it has none.
         call: an expression that makes the stage's results, for forward; a value of the plan
@@ -36,13 +37,12 @@ class StageText(msgspec.Struct, frozen=True, kw_only=True):
     operators: tuple[str, ...] = ()
     accumulators: tuple[str, ...] = ()
     templates: tuple[str, ...] = ()
-    tuned: bool = False
-    needs_features: bool = False
+    features: Literal["", "tuned", "own"] = ""
     kernel: str = ""
     function: str = ""
 
 
-class Body(msgspec.Struct, frozen=True, kw_only=True):
+class Expressions(msgspec.Struct, frozen=True, kw_only=True):
     """Steps as C.
 
     Attributes:
@@ -58,7 +58,7 @@ def definition_of(stage: Kernel) -> str:
     """Return the first line, or lines, of a stage's Python function."""
     kinds = {True: "float", False: "torch.Tensor"}
     found = [f"{o.name}: {kinds[o.is_number]}" for o in operands_of(stage)]
-    found += stage.numbers
+    found += stage.parameters
     given, name, results = ", ".join(found), stage.name, len(stage.results)
     returned = kinds[False] if results == 1 else "tuple[torch.Tensor, ...]"
     line = f"def _{name}({given}) -> {returned}:"
@@ -68,7 +68,7 @@ def definition_of(stage: Kernel) -> str:
 def call_of(name: str, stage: Kernel) -> str:
     """Return the call of a stage's Python function of that name."""
     given = ["{" + operand.value + "}" for operand in operands_of(stage)]
-    return f"_{name}({', '.join([*given, *stage.numbers.values()])})"
+    return f"_{name}({', '.join([*given, *stage.parameters.values()])})"
 
 
 def body_of(
@@ -78,7 +78,7 @@ def body_of(
     names: Mapping[str, str] | None = None,
     *,
     double: bool = False,
-) -> Body:
+) -> Expressions:
     """Return steps as C, each read once in the expression that reads it, where that stays short.
 
     The body has an expression for each wanted value. `names` are C expressions of operands and
@@ -105,7 +105,7 @@ def body_of(
             lines.append(f"const {c_type} {step.name} = {text};")
             known[step.name] = step.name
     values = (known.get(v, v) if isinstance(v, str) else literal(v) for v in wanted)
-    return Body(lines=tuple(lines), values=tuple(values))
+    return Expressions(lines=tuple(lines), values=tuple(values))
 
 
 def in_words(steps: Iterable[Step], value: StepValue) -> str:

@@ -5,10 +5,10 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from kernelgen.engines.naming import SUMS, Names
-from kernelgen.engines.stage import Kernel, Operand, Step, StepValue
+from kernelgen.engines.stage import Kernel, Operand, Step, StepValue, operands_of
 
 
-def with_map(first: Kernel, second: Kernel, others: Names) -> Kernel | None:
+def with_epilogue(first: Kernel, second: Kernel, others: Names) -> Kernel | None:
     """Return a stage whose result is mapped before it is written; None if that has another shape.
 
     `others` are the names of other kernels.
@@ -17,7 +17,7 @@ def with_map(first: Kernel, second: Kernel, others: Names) -> Kernel | None:
         return None
     made = str(first.result.of)
     known = {first.result.value: made} | {o.value: o.name for o in first.mapped_again}
-    taken = [*(o.name for o in first.operands), *(step.name for step in first.all_steps)]
+    taken = [*(o.name for o in operands_of(first)), *(step.name for step in first.all_steps)]
     taken += [a.name for a in first.accumulators]
     names = Renaming(second, known, taken=(made, SUMS, *taken))
     result = msgspec.structs.replace(second.result, of=names.new(second.result.of))

@@ -3,7 +3,7 @@
 from math import prod
 
 from kernelgen.engines.architectures import Architecture
-from kernelgen.engines.joining import Renaming
+from kernelgen.engines.epilogue import Renaming
 from kernelgen.engines.naming import SUMS
 from kernelgen.engines.reduce.record import Reduce
 from kernelgen.engines.segment.record import Segment
