@@ -2,7 +2,7 @@
 # problem: avg_pool_3d
 # source: avg_pool_3d.yaml (sha256 f134706dee0657fe)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 5e2b2702ac74dcf7)
+# templates: frame/head.py.jinja (sha256 92bac45ea57530eb)
 # render again: kernelgen render avg_pool_3d
 """3-D average pooling with padding and stride 2.
 
@@ -301,6 +301,8 @@ def _mean_pool(x: torch.Tensor) -> torch.Tensor:
     """Return the mean of x in windows of 3 x 3 x 3."""
     x = _readable("x", x, torch.float32)
     shape = x.shape
+    if len(shape) <= 3:
+        raise ValueError(f"expected 4 dimensions or more, got {tuple(shape)}")
     windows = ((3, 2, 1, 1, False), (3, 2, 1, 1, False), (3, 2, 1, 1, False))
     counts = [_windows(size, *window) for size, window in zip(shape[-3:], windows)]
     out = torch.empty((*shape[:-3], *counts), dtype=torch.float32, device=x.device)

@@ -61,6 +61,8 @@ COPY = made("return x.flip(0)", "torch.rand(20, 30)")
 HALVES = made("return x @ x.T", "torch.randn(20, 500).bfloat16().float()")
 SMALL = made("return x @ self.w", "torch.randn(32, 256)",
              "self.w = nn.Parameter(1e-6 * torch.rand(256, 64))")  # fmt: skip
+MIXED = made("return (x.double() * self.w).float()", "torch.randn(8, 64)",
+             "self.w = nn.Parameter(torch.rand(64, dtype=torch.float64))")  # fmt: skip
 LOUD = made("return x.sum(1)", "1e5 * torch.rand(32, 256)")
 
 
@@ -222,10 +224,11 @@ def test_a_model_that_refuses_rounded_values_cannot_be_told() -> None:
     assert in_words(found) == "nothing could be measured"
 
 
-def test_the_reference_is_left_as_it_was() -> None:
-    before = [tensor.clone() for _, tensor in PRODUCT.state()]
-    effective(PRODUCT, product(tf32))
-    pairs = zip(before, PRODUCT.state(), strict=True)
+@pytest.mark.parametrize("reference", [PRODUCT, MIXED], ids=["float32", "float64"])
+def test_the_reference_is_left_as_it_was(reference: Reference) -> None:
+    before = [tensor.clone() for _, tensor in reference.state()]
+    effective(reference, on(tf32))
+    pairs = zip(before, reference.state(), strict=True)
     assert all(torch.equal(old, new) for old, (_, new) in pairs)
 
 

@@ -1,5 +1,6 @@
 """Numbers that follow sizes of the inputs: read when the file runs, or the sizes are fixed."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -67,6 +68,24 @@ def test_a_size_that_is_not_understood_is_refused(tmp_path: Path, compiled_folde
     planned.check()
     with pytest.raises(ValueError, match="sizes 0 of x: the file is for"):
         planned.run(torch.randn(5, 10))
+
+
+@pytest.mark.parametrize(
+    ("forward", "words"),
+    [
+        ("x / x.size(2) ** 0.5", r"sizes 2 of x: the file is for (4,), got ()"),
+        ("F.avg_pool2d(x.exp(), 2)", "expected 3 dimensions or more, got (6, 5)"),
+    ],
+)
+def test_fewer_dimensions_are_refused(
+    forward: str, words: str, tmp_path: Path, compiled_folder: Path
+) -> None:
+    planned = Planned(
+        problem_of(tmp_path, forward, x="torch.rand(6, 5, 4)"), "cpp", compiled_folder
+    )
+    planned.check()
+    with pytest.raises(ValueError, match=re.escape(words)):
+        planned.run(torch.randn(6, 5))
 
 
 @pytest.mark.parametrize("size", ["x.shape[0]", "y.shape[0]"])

@@ -252,6 +252,7 @@ POOLS = [
 ]  # fmt: skip
 RMS = "x / torch.sqrt((x ** 2).mean(dim=1, keepdim=True) + 1e-5)"
 LAYER = "self.n = nn.LayerNorm({})"
+UNBATCHED = "self.n = nn.InstanceNorm{}, affine=True)\nnn.init.uniform_(self.n.weight)"
 OTHER_COLUMNS = (
     "1,8,4,4;5,8,4,4;8,64,1,1;3,9,4,4;2,700,1,1;3,8,5,5;2,1,3,3;1,300,40,1;0,8,4,4;3,8,0,4"
 )
@@ -283,6 +284,9 @@ SEGMENTS = [
     Sample("F.hardtanh(self.n(torch.relu(x * self.b))) + y", "x=3,12,5,3 y=3,12,5,3",
            layers="self.n = nn.GroupNorm(4, 12)\nself.b = nn.Parameter(torch.ones(12, 1, 1))"),
     Sample("self.n(x)", "x=2,6,8,9", layers="self.n = nn.InstanceNorm2d(6, affine=True)"),
+    # Images that are none of a batch, each channel with a weight of its own.
+    Sample("self.n(x) + y", "x=4,6 y=4,6", "4,9 4,9", layers=UNBATCHED.format("1d(4")),
+    Sample("self.n(x)", "x=16,64,17", layers=UNBATCHED.format("2d(16")),
     Sample("(self.n(x), torch.softmax(y, 1))", "x=3,8 y=3,8", layers=LAYER.format(8), launches=2),
     # A map behind dimensions that are merged again.
     Sample("F.silu(self.n(x).flatten(2)) * s + 1", "x=2,6,8,9 s=0.5", "3,6,4,5 2.0;1,6,1,7 -1.0",
@@ -319,6 +323,9 @@ PRODUCTS = [
     Sample("(torch.bmm(x, y) * z).relu()", "x=3,5,8 y=3,8,7 z=3,1,1"),
     Sample("torch.einsum('bij,kj->bik', x, y) / z", "x=3,5,8 y=4,8 z=5,4"),
     Sample("torch.einsum('ji,bjk->bik', x, y).exp()", "x=8,5 y=3,8,4"),
+    # A bias that is no weight of the Model's.
+    Sample("torch.relu(F.linear(x, y, z)) * s", "x=9,33 y=20,33 z=20 s=0.5", "4,33 20,33 20 2.0"),
+    Sample("torch.addmm(z, x, y)", "x=9,33 y=33,20 z=20"),
     Sample("x.mT @ y.mT + z.sum()", "x=2,8,5 y=4,8 z=5,7", launches=2),
 ]  # fmt: skip
 # Views that merge dimensions between operators, for which no value comes to memory.

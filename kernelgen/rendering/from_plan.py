@@ -199,7 +199,8 @@ def _checks(plan: Plan, given: Mapping[str, str]) -> list[str]:
             found = f"tuple({name}.shape)"
             lines.append(f'_expect("shape of {source.name}", {found}, {source.type.shape})')
         elif dims:
-            found = ", ".join(f"{name}.shape[{d}]" for d in dims)
+            # Of fewer dimensions, a slice is empty.
+            found = ", ".join(f"*{name}.shape[{d}:{d + 1}]" for d in dims)
             sizes = tuple(source.type.shape[d] for d in dims)
             where = f"sizes {', '.join(map(str, dims))} of {source.name}"
             lines.append(f'_expect("{where}", ({found},), {sizes})')

@@ -2,7 +2,7 @@
 # problem: avg_pool_2d
 # source: avg_pool_2d.yaml (sha256 7bbe988d5860cc67)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 08341a1ebb7a64bf)
+# templates: frame/head.py.jinja (sha256 73da58593e89eddb)
 # render again: kernelgen render avg_pool_2d --backend cpp
 """2-D average pooling of windows side by side.
 
@@ -150,6 +150,8 @@ def _mean_pool(x: torch.Tensor) -> torch.Tensor:
     """Return the mean of x in windows of 11 x 11."""
     x = _readable("x", x, torch.float32)
     shape = x.shape
+    if len(shape) <= 2:
+        raise ValueError(f"expected 3 dimensions or more, got {tuple(shape)}")
     windows = ((11, 11, 0, 1, False), (11, 11, 0, 1, False))
     counts = [_windows(size, *window) for size, window in zip(shape[-2:], windows)]
     out = torch.empty((*shape[:-2], *counts), dtype=torch.float32, device=x.device)

@@ -9,7 +9,7 @@ from kernelgen.engines.architectures import Architecture
 from kernelgen.engines.naming import without_overload
 from kernelgen.engines.product.choice import ProductChoice, choose_product
 from kernelgen.engines.product.record import MULTIPLIED, Product
-from kernelgen.engines.stage import Library, Operand, Result
+from kernelgen.engines.stage import Library, Operand, Result, Step, StepValue
 from kernelgen.graph.graph import MATRIX, Argument, Reference, TensorType
 
 # Tensor cores multiply halves of fp32 values several times as fast as torch multiplies in fp32; to
@@ -61,15 +61,30 @@ def product_of(
     fast = choose_product(rows, columns, arch or "sm_80", adds_up=not bias)
     if arch is not None and not _pays(fast):
         return None
-    operands = zip(("a", "b", "bias"), values, (left, right, *bias), strict=False)
+    operands = [
+        Operand(name=name, value=value, type=one)
+        for name, value, one in zip("ab", values, (left, right), strict=False)
+    ]
+    beside: tuple[Operand, ...] = ()
+    epilogue: tuple[Step, ...] = ()
+    if bias:
+        added = Operand(name="bias", value=values[-1], type=bias[0])
+        if arch is None:  # the C++ has an epilogue alone
+            beside = (msgspec.structs.replace(added, pattern="along", span=(-1, 0)),)
+            sum_of: dict[str, StepValue] = {"self": MULTIPLIED, "other": "bias"}
+            epilogue = (Step(name="biased", operator="add", arguments=sum_of, dtype="float32"),)
+        else:
+            operands.append(added)
     aten = "matmul" if stage.aten == "einsum.default" else without_overload(stage.aten)
     return Product(
         name=aten,
         aten=aten,
         shape=out.shape,
         turned=turned,
-        operands=tuple(Operand(name=name, value=v, type=one) for name, v, one in operands),
-        results=(Result(value=stage.name, of=MULTIPLIED, type=out),),
+        operands=tuple(operands),
+        beside=beside,
+        epilogue=epilogue,
+        results=(Result(value=stage.name, of="biased" if epilogue else MULTIPLIED, type=out),),
         fast=fast if arch is not None else msgspec.structs.replace(fast, kernel="none", runs=1),
     )
 

@@ -19,7 +19,7 @@ from kernelgen.engines.schedule import (
     GeneralSchedule,
     Schedule,
 )
-from kernelgen.engines.stage import Kernel, Library
+from kernelgen.engines.stage import Kernel, Library, operands_of
 from kernelgen.engines.text.names import text_of
 from kernelgen.engines.text.reading import Reading, index_of, reading_of
 from kernelgen.engines.text.stage_text import (
@@ -66,7 +66,7 @@ class ProductEngine(Engine[Product]):
     ) -> Product | None:
         """Return a product in place of one of torch's; on a CPU, weights stay with its library."""
         found = product_of(stage, types, arch)
-        if found is None or (arch is None and any(o.value in weights for o in found.operands)):
+        if found is None or (arch is None and any(o.value in weights for o in operands_of(found))):
             return None
         return found
 

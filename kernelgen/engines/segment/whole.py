@@ -84,9 +84,11 @@ def segment_of(given: Given) -> Segment:
         assert isinstance(value, Reference)
         found = Operand(name=name, value=value.name, type=types[value.name])
         if name != "x":
-            rank = len(out.shape)
-            rows = (-len(found.type.shape), 0)
-            span = rows if kind == "rows" else (1 - rank, 2 - rank)
+            span = (-len(found.type.shape), 0)
+            if kind != "rows":
+                # Channels are before an image's dimensions: it need not be one of a batch.
+                image = arguments["count"] if kind == "channels" else len(out.shape) - 2
+                span = (-cast("int", image) - 1, -cast("int", image))
             found = msgspec.structs.replace(found, pattern="along", span=span)
         operands.append(found)
     after = [*formula.map]

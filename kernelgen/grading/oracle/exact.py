@@ -202,7 +202,8 @@ def _float64_bytes(inputs: list[Any], others: list[torch.Tensor]) -> int:
 
 def _in_float64(model: torch.nn.Module) -> torch.nn.Module:
     def double(tensor: torch.Tensor) -> torch.Tensor:
-        return tensor.double() if tensor.is_floating_point() else tensor.clone()
+        # A copy in any case: what rounds the twin must not round the reference.
+        return tensor.to(torch.float64, copy=True) if tensor.is_floating_point() else tensor.clone()
 
     # A module that torch.jit.script made is copied as it is.
     return changed_copy(model, double).double()

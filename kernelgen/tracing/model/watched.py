@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, ClassVar
 
 import torch
+from torch.nn.parameter import is_lazy
 from torch.overrides import TorchFunctionMode
 
 from kernelgen.graph.graph import NotPlannedError
@@ -145,7 +146,7 @@ class OnCpu(TorchFunctionMode):
         if name == "cuda":
             return args[0]
         if getattr(function, "__self__", None) is torch.Tensor.data:
-            if name == "__get__":
+            if name == "__get__" and not is_lazy(args[0]):
                 return args[0].detach()  # a trace does not see what the other leads to
             if torch.compiler.is_compiling():
                 raise NotPlannedError("forward sets a tensor's .data; copy_ changes its values")
