@@ -67,6 +67,12 @@ def own_product(problem: Problem, arch: Architecture) -> ProductChoice | None:
     return next((stage.fast for stage in stages if isinstance(stage, Product)), None)
 
 
+def own_product_stage(problem: Problem, arch: Architecture) -> Product:
+    """Return the stage of a problem's product."""
+    stages = plan_of_problem(problem, problem.all_cases()[0], "cuda", arch).plan.stages
+    return next(stage for stage in stages if isinstance(stage, Product))
+
+
 @pytest.mark.parametrize("name", MAIN_NORMS)
 def test_norms_of_the_shipped_problems(name: str) -> None:
     problem = load_problem(name)
@@ -159,9 +165,7 @@ def test_rows_of_a_batch_by_one_matrix_are_rows_of_one_product() -> None:
 def test_how_hopper_sums(name: str, columns: int, promoted: int, splits: int, *, cut: bool) -> None:
     chosen = own_product(load_problem(name), "sm_90a")
     assert chosen is not None
-    stage = own_stage(load_problem(name), "sm_90a")
-    assert stage is not None
-    schedule = schedule_of([stage], "sm_90a")
+    schedule = schedule_of([own_product_stage(load_problem(name), "sm_90a")], "sm_90a")
     assert isinstance(schedule, ChainSchedule)
     assert schedule.tile_columns == columns
     found = chosen.promoted, chosen.splits, chosen.cut
