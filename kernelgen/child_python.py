@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import BinaryIO
 
-# What would make one precision's matrix products into another's, from outside.
+# Variables that would make one precision's matrix products into another's, from outside.
 WEAKENING = ("NVIDIA_TF32_OVERRIDE", "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE")
 
 

@@ -123,7 +123,7 @@ def _replace(destination: Path, content: bytes) -> None:
             file.flush()
             # Some file systems tell of a full disk only now; later the old file would be gone.
             os.fsync(file.fileno())
-        # Who may read or run the old file may do so with the new one; not all file systems tell.
+        # The new file has the rights of the old one; not all file systems tell.
         with suppress(OSError):
             temporary.chmod(stat.S_IMODE(destination.stat().st_mode))
         temporary.replace(destination.resolve())

@@ -36,7 +36,7 @@ _ALL_TIMES = (
     columns.VS_COMPILE,
 )  # fmt: skip
 _MOST_CHARACTERS = 160
-# What would end a cell or start markup. Brackets stay: intervals are written with them.
+# Characters that would end a cell or start markup. Brackets stay: intervals are written with them.
 _SYNTAX = re.compile(r"([\\|*`<])")
 
 
@@ -116,7 +116,7 @@ def read_lint(path: Path) -> Lint:
 def _latest(runs: Sequence[Run]) -> tuple[Verdict, ...]:
     """Return the verdict of the last run that has one, of each solution on each device."""
     found = {
-        # What was refused at sight has no device of its own.
+        # A file that was refused at sight has no device of its own.
         (v.device or run.environment.get("gpu"), v.problem, v.solution): v
         for run in runs
         for v in run.verdicts

@@ -290,7 +290,7 @@ def main() -> None:
     asked.unlink()
     os.chdir(request.scratch)
     with reply_stream() as out:
-        # What was loaded before is what the walls are made around; the package is out of sight
+        # Modules loaded before are what the walls are made around; the package is out of sight
         # after.
         from torch.utils import cpp_extension  # noqa: F401
 

@@ -232,7 +232,7 @@ def _compile(
     begin = time.monotonic()
     folder = str(source.parent.resolve())
     # nvcc names its temporary files by its process's number, which is 2 for all that are contained.
-    # What one leaves that is killed goes with the folder.
+    # Files that a killed one leaves go with the folder.
     temporary = target.with_suffix(".tmp")
     temporary.mkdir()
     texts, include = {source.name: source.read_text()}, Path(settings.flags.system_includes[0])

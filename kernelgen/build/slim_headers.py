@@ -13,8 +13,8 @@ from pathlib import Path
 _WHOLE = ("torch/extension.h", "torch/torch.h", "torch/all.h", "torch/types.h", "ATen/ATen.h")
 _INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*[<"]([\w./]+)[>"]', re.MULTILINE)
 IDENTIFIER = re.compile(r"[A-Za-z_]\w*")
-# What a stand-in has not, or has in another sense: torch's own factories know of requires_grad, and
-# torch::tensor takes another dtype than at::tensor.
+# Words that a stand-in lacks, or has in another sense: torch's own factories know of requires_grad,
+# and torch::tensor takes another dtype than at::tensor.
 _BEYOND = re.compile(
     r"requires_grad|\btensor\s*\(|__has_include|AT_PER_OPERATOR_HEADERS"
     r"|\btorch::(?:nn|autograd|jit|optim|serialize|data|fft|linalg|special|sparse|nested)\b"
@@ -29,7 +29,7 @@ _BY_WORD: Mapping[str, tuple[str, ...]] = {
     "torch/library.h": ("TORCH_LIBRARY", "TORCH_LIBRARY_IMPL", "TORCH_LIBRARY_FRAGMENT"),
     "torch/version.h": ("TORCH_VERSION_MAJOR", "TORCH_VERSION_MINOR", "TORCH_VERSION"),
 }
-# What every operator's header includes and few texts use, by words that do. They are half of what
+# Headers that every operator's includes and few texts use, by words that do. They are half of what
 # nvcc would still parse.
 _ITS_LISTS = "ITensorListRef"
 _SPARED: Mapping[str, tuple[str, ...]] = {

@@ -25,7 +25,7 @@ from kernelgen.errors import ExitCode, KernelgenFault, UserError
 
 # A shell's exit code for a program that a signal ended is this plus the signal's number.
 _SIGNALLED = 128
-# What a shell reports for a program that SIGPIPE ended, as `kernelgen list | head -1` may.
+# The code that a shell reports for a program that SIGPIPE ended, as `kernelgen list | head -1` may.
 _SIGPIPE_CODE = _SIGNALLED + signal.SIGPIPE
 
 

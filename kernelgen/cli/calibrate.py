@@ -58,7 +58,7 @@ def command(
         if json is not None:
             write_whole(encode(found), json)
     finally:
-        # What was measured is kept even if it cannot be shown, and shown if it cannot be kept.
+        # Rates are kept even if they cannot be shown, and shown if they cannot be kept.
         if not known:
             click.echo(f"kept in {printable(str(_kept(cache, found)))}", err=True)
     if known:

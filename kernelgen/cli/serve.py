@@ -101,7 +101,7 @@ def command(  # noqa: PLR0913 (one parameter an option)
     with Journal(state / "verdicts.journal") as journal:
         app = application(settings, journal, lambda line: click.echo(line, err=True))
         click.echo(f"answering at {host}, port {port}; ^C ends it", err=True)
-        # What a client sends, and how it is answered, is the service's to tell: at /metrics.
+        # Requests and their answers are the service's to tell: at /metrics.
         uvicorn.run(app, host=host, port=port, log_level="warning")
     return 0
 

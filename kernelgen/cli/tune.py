@@ -103,7 +103,7 @@ def command(  # noqa: PLR0913 - one parameter an option
             write_tuned(problem, arch, found.entry)
             outcome = "recorded"
     finally:
-        # What was measured is shown even if it cannot be recorded.
+        # Measurements are shown even if they cannot be recorded.
         show_and_write(run, shown, json)
     if outcome == "recorded":
         _tell_what_is_stale(name, target)

@@ -13,7 +13,7 @@ from kernelgen.grading.verdict import Owner, Run, Verdict
 from kernelgen.report.reading import Recorded
 
 _FEWEST_SAMPLES = 2
-# What the time of the same kernel depends on.
+# Facts on which the time of the same kernel depends.
 _MACHINE = (
     "gpu", "compute_capability", "multiprocessors", "memory_bytes", "l2_bytes", "driver", "torch",
     "cuda",

@@ -1,5 +1,6 @@
 """The contract of an engine: all that planning, rendering and reports ask of a kind of stage."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping
 from typing import ClassVar, Generic, NamedTuple, TypeVar
 
@@ -66,7 +67,7 @@ class Work(NamedTuple):
     split_bytes: int = 0
 
 
-class Engine(Generic[Record]):
+class Engine(ABC, Generic[Record]):
     """A kind of stage.
 
     Attributes:
@@ -123,13 +124,13 @@ class Engine(Generic[Record]):
         del stage
         return Work()
 
+    @abstractmethod
     def words(self, stage: Record) -> str:
         """Return a stage as a formula, for a reader."""
-        raise NotImplementedError
 
+    @abstractmethod
     def text(self, stage: Record, target: Target) -> StageText:
         """Return a stage's kernels, and the Python that calls them."""
-        raise NotImplementedError
 
     def shared_text(self, stage: Record, target: Target) -> StageText | None:
         """Return text that stages of other sizes share; None if this kind has no such text."""

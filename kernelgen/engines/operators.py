@@ -204,7 +204,7 @@ NAN_TO_NUM = {**X, "nan": None, "posinf": None, "neginf": None}
 
 # fmt: off
 OPERATORS: Final[tuple[Operator, ...]] = (
-    # What changes nothing, or only where it lies.
+    # Operators that change nothing, or only where it lies.
     Operator("identity", "alias.default detach.default lift_fresh_copy.default", X, "{self}", takes="any", result="like"),
     Operator("clone", "clone.default", {**X, **MEMORY}, "{self}", takes="any", result="like"),
     Operator("contiguous", "contiguous.default", {**X, "memory_format": 0}, "{self}", takes="any", result="like"),

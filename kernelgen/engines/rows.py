@@ -7,7 +7,7 @@ from kernelgen.engines.operators import Operator, operator_for
 from kernelgen.graph.graph import Argument, Node, Reference, TensorType, references
 
 DTYPES = {"float": "float32", "bool": "bool", "int64": "int64"}
-# What a kernel reads and writes; everything else stays in torch.
+# Types that a kernel reads and writes; all others stay in torch.
 _DTYPES = frozenset(("float32", "bool", "int64"))
 _TAKEN = {"float": ("float32", "bool"), "bool": ("bool",), "any": ("float32", "bool", "int64")}
 

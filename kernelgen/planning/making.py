@@ -29,7 +29,7 @@ class Making:
     def __init__(self, waiting: Waiting, inputs: Iterable[GraphInput]) -> None:
         self._waiting, self._types = waiting, waiting.types
         self._kernels = Names()
-        # What a parameter is called in its layer, and a view of it in a kernel.
+        # The name of a parameter in its layer, and of a view of it in a kernel.
         self._called = {i.name: called(i.path) for i in inputs if i.path}
 
     def map(self, values: tuple[str, ...]) -> Map:

@@ -121,7 +121,7 @@ def _difference(skeleton: list[str], other: list[str]) -> str:
     return ""
 
 
-# What follows from sizes, or is found anew for each of them when the file runs.
+# Fields that follow from sizes, or are found anew for each of them when the file runs.
 _SIZES = frozenset(("type", "types", "shape", "dims", "pattern", "span", "length", "way"))
 
 

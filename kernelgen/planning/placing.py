@@ -206,7 +206,7 @@ class Placing:
         """Add the stage whose results these values are, of one pass."""
         values = (*values, *self._beside(values))
         gathers = {name: g for value in values for name, g in self.waiting.gathers(value).items()}
-        # What others read as well is written, rather than gathered again.
+        # Values that others read as well are written, rather than gathered again.
         shared = [name for name in gathers if self._readers[name] > 1 and name not in values]
         values = (*values, *shared)
         for gather in gathers.values():

@@ -45,7 +45,7 @@ def write_if_different(path: Path, text: str) -> bool:
     """
     if path.is_dir():
         raise UserError(f"{path}: is a folder; name a file in it")
-    # What was written to a pipe or device cannot be read back, and reading a pipe would wait.
+    # A pipe or device cannot be read back, and reading a pipe would wait.
     if not is_stream(path) and current_text(path) == text:
         return False
     write_whole(text.encode(), path, make_folders=True)

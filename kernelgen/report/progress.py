@@ -20,9 +20,9 @@ from kernelgen.report.table import short_names, shorten, written
 
 Result = TypeVar("Result")
 
-# What a result's line keeps of its details where the rest fills the console.
+# Details that a result's line keeps where the rest fills the console.
 _LEAST_MORE_CELLS = 20
-# What takes less than this is over before it has been read.
+# A phase of less than this is over before it has been read.
 _LEAST_S = 2.0
 _MINUTE_S = 60.0
 

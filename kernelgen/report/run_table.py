@@ -73,7 +73,7 @@ def ordered(run: Run) -> Run:
 def _columns(run: Run) -> Iterator[Column[Verdict]]:
     names = _names(run)
     yield msgspec.structs.replace(SOLUTION, cell=lambda verdict: names[verdict.solution])
-    # What is the same in every row is said once, below the table.
+    # A text that is the same in every row is said once, below the table.
     if len({verdict.problem for verdict in run.verdicts}) > 1 and any(
         verdict.problem != names[verdict.solution] for verdict in run.verdicts
     ):

@@ -101,7 +101,7 @@ def _variant(value: YamlValue, problem: Problem, backend: Backend, options: Grad
         constants={**own, **constants},
         cpu_constants={},
         cases=(),
-        # What it declares of bytes holds for its own size alone.
+        # Its declared bytes hold for its own size alone.
         minimal=Minimal(),
         cpu_minimal=Minimal(),
     )

@@ -16,7 +16,7 @@ from kernelgen.report.printable import visible
 
 # Beyond this a source is shown in one colour: no kernel is so long, and the page has to open.
 _MOST_CHARACTERS = 300_000
-# What a text may take that is made to be slow to read.
+# Limit of a text that is made to be slow to read.
 _MOST_SECONDS = 3.0
 _LOOKS_LIKE_CPP = re.compile(
     r'#include\b|#pragma\b|__global__|__device__|extern "C"|\btemplate ?<|\bstd::|\btorch::Tensor'

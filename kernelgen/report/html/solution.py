@@ -15,7 +15,7 @@ from kernelgen.report.numbers import count, interval, percent, plain, times
 from kernelgen.report.printable import printable_block
 from kernelgen.report.reading import Recorded, by_device
 
-# What a page carries of a log; the JSON report has all of it.
+# The part of a log that a page carries; the JSON report has all of it.
 _MOST_LOG = 65_536
 _PREFIX = "v-"
 _LONGEST = 80
