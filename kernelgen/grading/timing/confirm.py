@@ -52,8 +52,8 @@ _OF_REFERENCE_MS = 500.0
 _LONG_BATCH_MS = 24.0
 # Eight quiet batches that all disagree are no accident.
 _QUIET_BATCHES = 8
-# Before a time is lengthened, that many more batches may turn out shorter. Of 70 honest candidates
-# on an H200, one had eight in a row that were too long by a quarter.
+# Before a time is lengthened, that many more batches may turn out shorter. Of 64 solutions on an
+# H200, one had eight in a row that were too long by a quarter.
 _CLOSER_LOOKS = 20
 # From here on an excess is no chance. On a busy CPU, calls in a row lose their turn where one by
 # itself may not.
