@@ -2,7 +2,7 @@
 # problem: matmul_batched
 # source: matmul_batched.yaml (sha256 f9bcf684669a822e)
 # backend: cuda, sm_90a
-# templates: frame/head.py.jinja (sha256 ba7ca6168522303d)
+# templates: frame/head.py.jinja (sha256 577a63b4a095a8b9)
 # schedule: tile_columns=128 group_rows=8
 # render again: kernelgen render matmul_batched
 """Batch of products of matrices.

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
+from products_on_the_cpu import for_the_cpu
 from shared_builds import EMULATION, Libraries
 
 from kernelgen.planning.plan import Plan
@@ -137,9 +138,13 @@ class Planned:
         if own := re.findall(r"^def (_library_?)\(", text, re.MULTILINE):
             if device == "cpu":
                 source = self.space["CUDA_SOURCE" if backend == "cuda" else "CPP_SOURCE"]
-                made = emulated(source) if backend == "cuda" else source
+                hopper = "wgmma" in source
+                prepare = str if backend == "cpp" else for_the_cpu if hopper else emulated
+                made = prepare(source)
                 libraries = Libraries(_COMPILERS[backend], {"it": partial(str, made)}, compiled)
                 self.library: ctypes.CDLL = libraries["it"]
+                if hopper:
+                    self.library.set_capability(9)
                 self.space[own[-1]] = lambda: self.library
             # The last one of a name is the file's own, with which the module's may clash.
             found = re.findall(r"^def (_(?:launch|multiply)_?)\(", text, re.MULTILINE)

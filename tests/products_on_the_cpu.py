@@ -79,8 +79,10 @@ def for_the_cpu(source: str) -> str:
     source = re.sub(r"#include <cuda\w*\.h>\n", "", source)
     space = r"\nnamespace ptx {.*?}  // namespace ptx\n"
     stand_in = r"\nnamespace ptx = ::hopper_ptx;\n" if hopper else r"\n"
-    # What stands before the product are helpers, which the emulation has as well.
-    helpers, begin, source = source.partition("\nnamespace product {")
+    # What stands before the kernels are helpers, which the emulation has as well.
+    names = re.findall(r'extern "C" int (\w+)_launch', source)
+    begin = f"\nnamespace {names[0]} {{"
+    helpers, _, source = source.partition(begin)
     helpers = re.sub(space, r"\n", helpers, flags=re.DOTALL)
     source = helpers + begin + re.sub(space, stand_in, source, flags=re.DOTALL)
     source = re.sub(r"asm volatile\([^;]*tid\.x;[^;]*;", "thread = threadIdx.x;", source)
@@ -88,7 +90,7 @@ def for_the_cpu(source: str) -> str:
     source = re.sub(r"// Programmatic dependent launch: if .*?\n}\n", "", source, flags=re.DOTALL)
     source = re.sub(r"\n#if __CUDA_ARCH__ >= 900\n.*?#endif\n", r"\n", source, flags=re.DOTALL)
     source = re.sub(
-        r"extern __shared__ ([\w ]+) (\w+)\[\];",
+        r"extern __shared__ (?:__align__\(\d+\) )?([\w ]+) (\w+)\[\];",
         r"\1* \2 = emulation::dynamic_shared_memory<\1>();",
         source,
     )

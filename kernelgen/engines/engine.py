@@ -61,10 +61,15 @@ class Claim(NamedTuple):
 
 
 class Work(NamedTuple):
-    """Operations of a stage, and bytes beyond each operand and result once."""
+    """Operations of a stage, and bytes beyond each operand and result once.
+
+    Attributes:
+        halves: whether tensor cores multiply halves of the factors, which takes three products.
+    """
 
     flops: int = 0
     split_bytes: int = 0
+    halves: bool = False
 
 
 class Engine(ABC, Generic[Record]):

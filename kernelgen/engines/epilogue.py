@@ -19,6 +19,8 @@ def with_epilogue(first: Kernel, second: Kernel, others: Names) -> Kernel | None
     known = {first.result.value: made} | {o.value: o.name for o in first.mapped_again}
     taken = [*(o.name for o in operands_of(first)), *(step.name for step in first.all_steps)]
     taken += [a.name for a in first.accumulators]
+    # Before a bias, a product has a name that no operand has.
+    taken += [str(value) for step in first.all_steps for value in step.arguments.values()]
     names = Renaming(second, known, taken=(made, SUMS, *taken))
     result = msgspec.structs.replace(second.result, of=names.new(second.result.of))
     name = others.kernel((first.name, second.name), first.name)

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from typing import Any
 
+from kernelgen.engines.convolution.convolution import ConvolutionEngine
 from kernelgen.engines.engine import Engine
 from kernelgen.engines.map import MapEngine
 from kernelgen.engines.pool.pool import PoolEngine
@@ -20,6 +21,7 @@ ENGINES: tuple[Engine[Any], ...] = (
     PoolEngine(),
     SegmentEngine(),
     ProductEngine(),
+    ConvolutionEngine(),
 )
 _BY_RECORD = {engine.record: engine for engine in ENGINES}
 

@@ -3,7 +3,7 @@
 Bytes are those of each operand once, at its own size, and of each result: what a cache cannot save.
 Operations are those of products, a multiply and an add counted as two; any other kernel is held to
 its bytes. A product of ours splits its operands into halves first, as many bytes as the values, and
-multiplies those three times.
+multiplies those three times, as a convolution does that splits them as it goes.
 """
 
 from math import prod
@@ -28,12 +28,14 @@ class StageCost(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         split_bytes: read and written before, where a product of ours splits its operands.
+        halves: whether tensor cores multiply halves of its factors.
     """
 
     read_bytes: int = 0
     written_bytes: int = 0
     split_bytes: int = 0
     flops: int = 0
+    halves: bool = False
 
     @property
     def moved_bytes(self) -> int:
@@ -88,7 +90,7 @@ def costs(plan: Plan) -> PlanCost:
 def stage_times(cost: PlanCost, calibration: Calibration) -> tuple[StageTime, ...]:
     """Return the least time of each stage: the longer of its bytes and its operations.
 
-    Those are fp32 ones in torch, and fp16 ones behind a split of ours, which takes its own time.
+    Those are fp32 ones in torch, and fp16 ones of halves; a split before takes its own time.
     Launches, and what a kernel does worse than a copy, are not in it.
     """
     return tuple(_time(stage, calibration) for stage in cost.stages)
@@ -98,8 +100,8 @@ def _time(stage: StageCost, calibration: Calibration) -> StageTime:
     bytes_per_ms = calibration.copy_gbps.median * 1e6
     splitting_ms = stage.split_bytes / bytes_per_ms
     moving_ms = stage.moved_bytes / bytes_per_ms - splitting_ms
-    rate = calibration.flops_per_s("fp16" if stage.split_bytes else "fp32")
-    flops = stage.flops * (_PRODUCTS_OF_HALVES if stage.split_bytes else 1)
+    rate = calibration.flops_per_s("fp16" if stage.halves else "fp32")
+    flops = stage.flops * (_PRODUCTS_OF_HALVES if stage.halves else 1)
     computing_ms = flops / rate.median * 1e3 if rate else 0.0
     bound: Bound = "arithmetic" if computing_ms > moving_ms else "memory" if moving_ms else ""
     return StageTime(expected_ms=splitting_ms + max(moving_ms, computing_ms), bound=bound)
@@ -124,6 +126,7 @@ def _cost(stage: Stage, types: dict[str, TensorType]) -> StageCost:
         written_bytes=written_bytes,
         split_bytes=work.split_bytes,
         flops=work.flops,
+        halves=work.halves,
     )
 
 

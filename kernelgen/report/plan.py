@@ -68,7 +68,7 @@ def cut(text: str, cells: int) -> str:
 def _row(cells: tuple[str, ...]) -> str:
     kind, name, shape, moved, flops, bound, ms = cells
     return (
-        f"  {kind:<7} {cut(name, 27):<28}{cut(shape, 21):<22}{moved:>9}{flops:>9}"
+        f"  {cut(kind, 7):<7} {cut(name, 27):<28}{cut(shape, 21):<22}{moved:>9}{flops:>9}"
         f"  {bound:<10}{ms:>8}"
     ).rstrip()
 

@@ -30,6 +30,7 @@
 #define __host__
 #define __forceinline__ inline
 #define __launch_bounds__(...)
+#define __constant__
 #define __shared__ static thread_local
 
 struct dim3 {
@@ -306,6 +307,18 @@ inline int __syncthreads_or(int value) {
   return any;
 }
 
+inline int __syncthreads_count(int value) {
+  emulation::Fiber& own = (*emulation::fibers)[emulation::current];
+  const unsigned so_far = own.barriers + 1;
+  own.votes[so_far % 2] = value != 0;
+  __syncthreads();
+  int count = 0;
+  for (const emulation::Fiber& thread : *emulation::fibers) {
+    count += thread.barriers >= so_far && thread.votes[so_far % 2];
+  }
+  return count;
+}
+
 inline void __syncwarp() {
   const char nothing = 0;
   emulation::exchange(&nothing, sizeof nothing);
@@ -344,6 +357,8 @@ inline bool __all_sync(unsigned, bool value) {
   }
   return all;
 }
+
+inline bool __any_sync(unsigned mask, bool value) { return !__all_sync(mask, !value); }
 
 namespace emulation {
 

@@ -288,6 +288,29 @@ inline void copy_bytes(
   copy({to, nullptr, {}, static_cast<const char*>(from), bytes, barrier, false});
 }
 
+inline void store(unsigned to, const uint4& value) {
+  assert(to % 16 == 0);
+  std::memcpy(shared_at(emulation::dynamic_shared_memory<char>(), to, 16), &value, 16);
+}
+inline void fence_writes() {}
+inline float larger(float a, float b) { return a != a || a > b ? a : b; }
+
+// By its number, as no block uses one for two warpgroups.
+inline void sync_warpgroup(int number) {
+  struct Meeting {
+    int arrived;
+    unsigned met;
+  };
+  static thread_local Meeting meetings[16];
+  Meeting& own = meetings[number];
+  const unsigned met = own.met;
+  if (++own.arrived == 128) {
+    own.arrived = 0;
+    ++own.met;
+  }
+  while (own.met == met) emulation::yield();
+}
+
 template <int kRegisters>
 void give_registers() {}
 template <int kRegisters>
@@ -323,9 +346,9 @@ inline uint16_t read_bits(unsigned address) {
 }
 inline double float_of_bf16(uint32_t bits) { return __uint_as_float(bits << 16); }
 
-// Sixteen values of the row of that number: halves with the swizzle, or bf16 in groups of 8 rows of
-// 8 values without.
-inline void read_row(uint64_t described, int row, double* values) {
+// Sixteen values of the row of that number: with the swizzle, or in groups of 8 rows of 8 values
+// without; halves, or bf16.
+inline void read_row(uint64_t described, int row, double* values, bool bf16) {
   const auto address = static_cast<unsigned>(described & 0x3fff) << 4;
   const auto of_group = static_cast<unsigned>(described >> 32 & 0x3fff) << 4;
   const auto of_values = static_cast<unsigned>(described >> 16 & 0x3fff) << 4;
@@ -337,7 +360,8 @@ inline void read_row(uint64_t described, int row, double* values) {
       values[k] = emulation::float_of({read_bits(at)});
     } else {
       const unsigned group = address + row / 8 * of_group + k / 8 * of_values;
-      values[k] = float_of_bf16(read_bits(group + row % 8 * 16 + k % 8 * 2));
+      const uint16_t bits = read_bits(group + row % 8 * 16 + k % 8 * 2);
+      values[k] = bf16 ? float_of_bf16(bits) : emulation::float_of({bits});
     }
   }
 }
@@ -362,10 +386,10 @@ inline void multiply(const Warpgroup& warpgroup, size_t index) {
   if (first.registers) {
     read_registers(warpgroup, index, rows);
   } else {
-    for (int row = 0; row < 64; ++row) read_row(first.rows, row, rows[row]);
+    for (int row = 0; row < 64; ++row) read_row(first.rows, row, rows[row], false);
   }
   for (int column = 0; column < first.count; ++column) {
-    read_row(first.columns, column, columns[column]);
+    read_row(first.columns, column, columns[column], first.registers != nullptr);
   }
   for (int thread = 0; thread < 128; ++thread) {
     const Product& product = warpgroup.products[thread][index];

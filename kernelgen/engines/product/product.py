@@ -20,11 +20,11 @@ from kernelgen.engines.schedule import (
     Schedule,
 )
 from kernelgen.engines.stage import Kernel, Library, operands_of
+from kernelgen.engines.text.finish import OF, finish_names
 from kernelgen.engines.text.names import text_of
-from kernelgen.engines.text.reading import Reading, index_of, reading_of
+from kernelgen.engines.text.reading import Reading
 from kernelgen.engines.text.stage_text import (
     StageText,
-    body_of,
     definition_of,
     filled,
     in_words,
@@ -33,7 +33,6 @@ from kernelgen.graph.graph import TensorType
 from kernelgen.problem.record import Backend
 from kernelgen.problem.schedules import CPU
 
-_OF = "a.beside."  # where kernels have what the epilogue reads: in a namespace of its own
 # Operators of tens of instructions. Of three in a product's epilogue, one of 0.7 ms took 0.85 on an
 # H200, and a pass of its own takes 0.02.
 _COSTLY = frozenset(
@@ -97,6 +96,7 @@ class ProductEngine(Engine[Product]):
         return Work(
             flops=2 * prod(stage.shape) * stage.operands[0].type.shape[-1],
             split_bytes=2 * sum(operand.type.bytes for operand in split),
+            halves=bool(split),
         )
 
     def words(self, stage: Product) -> str:
@@ -113,9 +113,6 @@ class ProductEngine(Engine[Product]):
 
 def _text(stage: Product, backend: Backend, arch: str, schedule: Schedule) -> StageText:
     fast = stage.fast
-    beside = [reading_of(operand, stage.shape, _OF) for operand in stage.beside]
-    names = {MULTIPLIED: MULTIPLIED} | {o.name: _element(o, backend) for o in beside}
-    after = body_of(stage.epilogue, [stage.result.of], backend, names)
     text = in_words(stage.epilogue, stage.result.of)
     summary = filled(
         text, {MULTIPLIED: f"{stage.aten}({', '.join(o.name for o in stage.operands)})"}
@@ -123,23 +120,16 @@ def _text(stage: Product, backend: Backend, arch: str, schedule: Schedule) -> St
     what = "Element (r, c) is the product of row r of a and column c of b"
     what += ", plus bias[c]" if len(stage.operands) > len("ab") else ""
     what += f"; it becomes {filled(text, {MULTIPLIED: 'that'})}." if stage.epilogue else "."
-    names_in_templates = {
+    names_in_templates = finish_names(stage, MULTIPLIED, backend, _along) | {
         "name": stage.name,
         "definition": definition_of(stage),
         "summary": summary,
         "what": "\n// ".join(wrap(what, 97, break_long_words=False)),
-        "backend": backend,
         "arch": arch,
         "fast": fast,
         "schedule": schedule,
         "has_bias": len(stage.operands) > len("ab"),
         "turned": stage.turned,
-        "beside": beside,
-        "beside_tensors": [o for o in beside if not o.is_number],
-        "numbers": [o for o in beside if o.is_number],
-        "spread": [o for o in beside if o.repeats],
-        "lines": after.lines,
-        "value": after.values[0],
     }
     runs = f", in {fast.runs} runs of the depth, whose products are added up" * (fast.runs > 1)
     idea = f"{summary}: {_HOW[fast.kernel]}{runs}"
@@ -148,15 +138,7 @@ def _text(stage: Product, backend: Backend, arch: str, schedule: Schedule) -> St
     return msgspec.structs.replace(made, features=features)
 
 
-def _element(operand: Reading, backend: Backend) -> str:
-    """Return the C expression that reads an operand for element `at`, of a column."""
-    if operand.is_number:
-        return operand.element
-    name = f"{_OF}{operand.name}"
-    at = index_of(operand.pattern, f"{name}_inner", f"{name}_size", i="at")
-    if backend == "cpp":
-        return f"{name}[{at}]"
-    if operand.pattern == "along":
-        at = f"along(at, column, a.b.rows, {name}_inner, {name}_size)"
-    # Others than floats have no load by the read-only path.
-    return f"__ldg({name} + {at})" if operand.dtype == "float32" else f"{name}[{at}]"
+def _along(operand: Reading) -> str:
+    """Return the C expression for an operand's index, which most have for each column."""
+    name = f"{OF}{operand.name}"
+    return f"along(at, column, a.b.rows, {name}_inner, {name}_size)"

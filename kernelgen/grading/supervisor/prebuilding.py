@@ -100,6 +100,7 @@ def has_cores_aside() -> bool:
 
 def _stand_aside() -> None:
     thread = threading.get_native_id()
-    os.setpriority(os.PRIO_PROCESS, thread, _NICENESS)
+    nicer = max(_NICENESS, os.getpriority(os.PRIO_PROCESS, thread))  # less of it takes a privilege
+    os.setpriority(os.PRIO_PROCESS, thread, nicer)
     if has_cores_aside():
         os.sched_setaffinity(thread, sorted(os.sched_getaffinity(0))[_CORES_OF_A_TIMING:])

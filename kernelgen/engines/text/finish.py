@@ -1,0 +1,48 @@
+"""The epilogue of an element as the function `finish` of products and convolutions."""
+
+from collections.abc import Callable
+from typing import Any
+
+from kernelgen.engines.stage import Kernel
+from kernelgen.engines.text.reading import Reading, index_of, reading_of
+from kernelgen.engines.text.stage_text import body_of
+from kernelgen.problem.record import Backend
+
+OF = "a.beside."
+"""Where kernels have what the epilogue reads: in a namespace of its own."""
+
+
+def finish_names(
+    stage: Kernel, made: str, backend: Backend, along: Callable[[Reading], str]
+) -> dict[str, Any]:
+    """Return a template's names for the epilogue of what a kernel has `made` of an element.
+
+    `along` gives the C expression for the index of an operand that repeats along some dimensions.
+    """
+    beside = [reading_of(operand, stage.shape, OF) for operand in stage.beside]
+    names = {made: made} | {o.name: _element(o, backend, along) for o in beside}
+    after = body_of(stage.epilogue, [stage.result.of], backend, names)
+    return {
+        "made": made,
+        "backend": backend,
+        "beside": beside,
+        "beside_tensors": [o for o in beside if not o.is_number],
+        "numbers": [o for o in beside if o.is_number],
+        "spread": [o for o in beside if o.repeats],
+        "lines": after.lines,
+        "value": after.values[0],
+    }
+
+
+def _element(operand: Reading, backend: Backend, along: Callable[[Reading], str]) -> str:
+    """Return the C expression that reads an operand for element `at`, of a column."""
+    if operand.is_number:
+        return operand.element
+    name = f"{OF}{operand.name}"
+    at = index_of(operand.pattern, f"{name}_inner", f"{name}_size", i="at")
+    if backend == "cpp":
+        return f"{name}[{at}]"
+    if operand.pattern == "along":
+        at = along(operand)
+    # Others than floats have no load by the read-only path.
+    return f"__ldg({name} + {at})" if operand.dtype == "float32" else f"{name}[{at}]"

@@ -1,0 +1,270 @@
+"""Convolutions of our own: which taps read where, and the kernels in the emulation and on a GPU."""
+
+import random
+from collections.abc import Iterator
+from itertools import product
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pytest
+from planned_models import Planned, problem_of
+
+from kernelgen.engines.convolution import convolution
+from kernelgen.engines.convolution.record import Geometry
+from kernelgen.engines.convolution.tiling import STAGE_DEPTH, Tiling, tiling_of
+from kernelgen.problem.record import Device
+
+TRIES = 150
+
+
+@pytest.fixture(autouse=True)
+def every_size_pays() -> Iterator[None]:
+    with mock.patch.object(convolution, "_LEAST_FLOPS", 0):
+        yield
+
+
+def geometry(rng: random.Random, *, transposed: bool) -> Geometry | None:
+    """Return a convolution of any kind; None if it has no result."""
+    dims = rng.randint(1, 3)
+
+    def three(choices: tuple[int, ...], missing: int) -> tuple[int, int, int]:
+        found = [missing] * (3 - dims) + [rng.choice(choices) for _ in range(dims)]
+        return (found[0], found[1], found[2])
+
+    size, kernel = three((1, 4, 5, 7, 9), 1), three((1, 2, 3, 4, 5, 7), 1)
+    stride, dilation = three((1, 1, 2, 3), 1), three((1, 1, 2, 3), 1)
+    padding = three((0, 1, 2), 0)
+    extra = [rng.randrange(max(s, d)) for s, d in zip(stride, dilation, strict=True)]
+    extra = [one if transposed and dim >= 3 - dims else 0 for dim, one in enumerate(extra)]
+    output = []
+    for n, k, s, p, d, e in zip(size, kernel, stride, padding, dilation, extra, strict=True):
+        if transposed:
+            output.append((n - 1) * s - 2 * p + d * (k - 1) + e + 1)
+        else:
+            output.append((n + 2 * p - d * (k - 1) - 1) // s + 1)
+    if min(output) < 1:
+        return None
+    return Geometry(
+        images=rng.randint(1, 2),
+        groups=rng.choice((1, 1, 2)),
+        channels=rng.choice((1, 3, 8)),
+        filters=rng.choice((1, 5, 16, 40)),
+        input=size,
+        kernel=kernel,
+        output=(output[0], output[1], output[2]),
+        stride=stride,
+        padding=padding,
+        dilation=dilation,
+        transposed=transposed,
+    )
+
+
+def by_tables(t: Tiling, g: Geometry, x: Any, weight: Any) -> Any:
+    """Return the convolution that a kernel computes by its tables, in float64."""
+    import torch
+
+    out = torch.full((g.images, g.groups * g.filters, *g.output), torch.nan, dtype=torch.float64)
+    strides = g.stride if g.transposed else (1, 1, 1)
+    steps = (1, 1, 1) if g.transposed else g.stride
+    flat = x.flatten(2)
+    beside = [t.residues >= 8, t.residues >= 4, t.residues >= 2]
+    neighbours = list(product(*[range(2) if one else range(1) for one in beside]))
+    for phase, place in product(t.phases, product(*map(range, t.lattice))):
+        if place[2] >= t.width:
+            continue
+        first = [at * step for at, step in zip(place, steps, strict=True)]
+        for number, neighbour in enumerate(neighbours):
+            at = [
+                p * s + r + n
+                for p, s, r, n in zip(place, strides, phase[4:], neighbour, strict=True)
+            ]
+            if any(one >= size for one, size in zip(at, g.output, strict=True)):
+                continue
+            total = torch.zeros((g.images, g.groups * g.filters), dtype=torch.float64)
+            for tap in t.taps[phase.first_tap : phase.first_tap + phase.taps]:
+                for shift in range(t.shifts):
+                    of = tap.weights[shift * t.residues + number]
+                    read = [
+                        one + far[index]
+                        for one, far, index in zip(first, t.distances, tap[1:4], strict=True)
+                    ]
+                    read[2] += shift * t.step
+                    inside = all(0 <= one < n for one, n in zip(read, g.input, strict=True))
+                    assert inside or t.padded or of < 0
+                    if not inside or of < 0:
+                        continue
+                    index = (read[0] * g.input[1] + read[1]) * g.input[2] + read[2]
+                    linear = (first[0] * g.input[1] + first[1]) * g.input[2] + first[2]
+                    assert index == linear + tap.offset + shift * t.step
+                    values = flat[:, :, index].view(g.images, g.groups, 1, g.channels)
+                    total += (values * weight[..., of]).sum(-1).flatten(1)
+            assert out[:, :, at[0], at[1], at[2]].isnan().all(), "a result has two places"
+            out[:, :, at[0], at[1], at[2]] = total
+    return out
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+def test_tables_of_taps_are_the_convolution(*, transposed: bool) -> None:
+    import torch
+
+    rng = random.Random(7)
+    found = [geometry(rng, transposed=transposed) for _ in range(TRIES)]
+    tried = 0
+    for g in filter(None, found):
+        t = tiling_of(g)
+        assert t is not None
+        x = torch.randn(g.images, g.groups * g.channels, *g.input, dtype=torch.float64)
+        weight = torch.randn(g.groups, g.filters, g.channels, *g.kernel, dtype=torch.float64)
+        if g.transposed:
+            extra = [
+                o - ((n - 1) * s - 2 * p + d * (k - 1) + 1)
+                for o, n, k, s, p, d in zip(
+                    g.output, g.input, g.kernel, g.stride, g.padding, g.dilation, strict=True
+                )
+            ]
+            exact = torch.nn.functional.conv_transpose3d(
+                x,
+                weight.transpose(1, 2).flatten(0, 1),
+                None,
+                g.stride,
+                g.padding,
+                extra,
+                g.groups,
+                g.dilation,
+            )
+        else:
+            exact = torch.nn.functional.conv3d(
+                x, weight.flatten(0, 1), None, g.stride, g.padding, g.dilation, g.groups
+            )
+        torch.testing.assert_close(by_tables(t, g, x, weight.flatten(3)), exact)
+        depth = sum(-(-phase.taps * g.channels // STAGE_DEPTH) for phase in t.phases)
+        assert depth == t.blocks
+        tried += 1
+    assert tried > TRIES // 3
+
+
+CONV1, CONV2, CONV3 = ("nn.Conv1d({})", "nn.Conv2d({})", "nn.Conv3d({})")
+TURNED1, TURNED2, TURNED3 = (
+    "nn.ConvTranspose1d({})",
+    "nn.ConvTranspose2d({})",
+    "nn.ConvTranspose3d({})",
+)
+# A layer, the shape of its input, and what is made of its result.
+SAMPLES = {
+    "3x3": (CONV2, "16, 70, 3", "2, 16, 9, 13", "torch.relu(y) + self.scale"),
+    "three channels": (CONV3, "3, 16, 3, padding=1", "2, 3, 5, 6, 7", "torch.tanh(y) * 0.5"),
+    "unbatched": (CONV2, "8, 4, (2, 3), bias=False", "8, 5, 40", "y"),
+    "strided": (CONV2, "8, 24, 3, stride=(2, 3), padding=2", "1, 8, 15, 17", "y"),
+    "dilated groups": (CONV1, "16, 12, 5, dilation=3, groups=2", "3, 16, 90", "y.clamp(-0.1, 0.1)"),
+    "one tap": (CONV2, "24, 136, 1", "1, 24, 7, 20", "y * torch.sigmoid(y)"),
+    "one pixel": (CONV2, "8, 8, 3, padding=1", "1, 8, 1, 1", "y"),
+    "wide filters": (CONV2, "3, 8, (1, 11), padding=(0, 5)", "1, 3, 4, 50", "y"),
+    "turned": (TURNED2, "8, 20, 3, padding=1", "2, 8, 6, 9", "y + other"),
+    "turned by two": (
+        TURNED2,
+        "8, 40, 3, 2, 1, 1",
+        "2, 8, 5, 9",
+        "(y + self.scale).clamp(max=1.0)",
+    ),
+    "turned by two, few": (TURNED3, "3, 16, 3, 2, 1", "1, 3, 4, 5, 6", "y"),
+    "turned by two, 4x4": (TURNED2, "16, 9, 4, 2", "1, 16, 6, 5", "torch.mul(y, 2.0)"),
+    "turned by three": (TURNED1, "8, 6, 2, 3, bias=False", "2, 8, 33", "y"),
+    "turned, no taps": (TURNED2, "8, 6, 1, 2", "1, 8, 5, 5", "y"),
+    "depthwise": (CONV2, "6, 6, 3, padding=1, groups=6", "2, 6, 11, 13", "torch.relu(y)"),
+    "depthwise, two filters": (CONV2, "4, 8, (3, 2), stride=2, groups=4", "2, 4, 9, 8", "y"),
+    "depthwise, dilated": (CONV1, "5, 5, 3, dilation=2, groups=5", "2, 5, 30", "y"),
+}
+
+
+def planned(tmp: Path, cache: Path, name: str, device: Device = "cpu") -> Planned:
+    layer, arguments, shape, after = SAMPLES[name]
+    filters = arguments.split(", ")[1]
+    ones = ", 1" * (2 if "2d" in layer else 1 if "1d" in layer else 3)
+    layers = f"self.conv = {layer.format(arguments)}"
+    if "self.scale" in after:
+        layers += f"\nself.scale = nn.Parameter(torch.randn({filters}{ones}))"
+    inputs = {"x": f"torch.randn({shape})"}
+    if "other" in after:
+        inputs["other"] = "torch.randn(2, 20, 6, 9)"
+    problem = problem_of(tmp, after, layers=layers, before="y = self.conv(x)", **inputs)
+    with mock.patch.object(convolution, "_LEAST_RESULTS", 0):
+        return Planned(problem, "cuda", cache, device)
+
+
+@pytest.mark.ci
+@pytest.mark.parametrize("name", SAMPLES)
+def test_a_convolution_gives_what_torch_gives(
+    name: str, tmp_path: Path, compiled_folder: Path
+) -> None:
+    import torch
+
+    it = planned(tmp_path, compiled_folder, name)
+    assert it.launched == []
+    it.check()
+    assert len(it.launched) == 1, "the convolution, with all that follows, is one kernel"
+    x, *others = it.inputs()
+    if not others and x.dim() > 3:
+        # Another number of images is the main case's; another width is the general kernel's.
+        it.check(torch.cat([x, x[:1]]))
+        it.check(torch.cat([x, x], -1))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", SAMPLES)
+def test_a_convolution_gives_what_torch_gives_on_a_gpu(
+    name: str, tmp_path: Path, compiled_folder: Path
+) -> None:
+    it = planned(tmp_path, compiled_folder, name, "cuda")
+    it.check()
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", ["3x3", "turned by two", "turned by two, few", "one tap"])
+@pytest.mark.parametrize("kind", ["inf", "nan", "wide", "huge", "tiny"])
+def test_what_halves_do_not_hold_is_computed_again(
+    name: str, kind: str, tmp_path: Path, compiled_folder: Path
+) -> None:
+    import torch
+
+    it = planned(tmp_path, compiled_folder, name, "cuda")
+    (x,) = it.inputs()
+    match kind:
+        case "inf" | "nan":
+            x.flatten()[7] = float(kind)
+        case "wide":
+            x *= torch.logspace(-30, 30, x.shape[-1], base=2.0, device=x.device)
+        case "huge":
+            x *= 1e30
+        case "tiny":
+            x *= 1e-36
+    reference, candidate = it.models()
+    with torch.no_grad():
+        exact = reference.double()(x.double())
+        found = it.run(x, model=candidate)
+    exact = exact.float()
+    assert torch.equal(found.isnan(), exact.isnan())
+    assert torch.equal(found.isinf(), exact.isinf())
+    # Each result by what its own filters and pixels allow, where columns differ by 2^60.
+    scale = exact.abs().nan_to_num(0.0, 0.0, 0.0).amax(tuple(range(exact.dim() - 1)), keepdim=True)
+    near = (found - exact).abs().nan_to_num(0.0) <= 3e-5 * scale + 1e-37
+    assert near.all()
+
+
+def test_operands_have_other_names_than_a_convolution(
+    tmp_path: Path, compiled_folder: Path
+) -> None:
+    names = ("convolved", "input", "weight", "bias", "channels", "sizes", "column", "at", "lead")
+    inputs = {"x": "torch.randn(2, 8, 5, 9)"} | dict.fromkeys(names, "torch.randn(5, 3, 7)")
+    after = "torch.tanh(y" + "".join(f" + 0.{n} * {name}" for n, name in enumerate(names, 1)) + ")"
+    problem = problem_of(
+        tmp_path,
+        after,
+        layers="self.conv = nn.Conv2d(8, 5, 3)",
+        before="y = self.conv(x)",
+        **inputs,
+    )
+    with mock.patch.object(convolution, "_LEAST_RESULTS", 0):
+        it = Planned(problem, "cuda", compiled_folder)
+    it.check()
+    assert len(it.launched) == 1
