@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import planned_models
 import pytest
 from planned_models import Planned, problem_of
+from products_on_the_cpu import for_the_cpu
 
 from kernelgen.engines.convolution import convolution
 from kernelgen.engines.convolution.record import Geometry
@@ -158,6 +160,7 @@ SAMPLES = {
     "strided": (CONV2, "8, 24, 3, stride=(2, 3), padding=2", "1, 8, 15, 17", "y"),
     "dilated groups": (CONV1, "16, 12, 5, dilation=3, groups=2", "3, 16, 90", "y.clamp(-0.1, 0.1)"),
     "one tap": (CONV2, "24, 136, 1", "1, 24, 7, 20", "y * torch.sigmoid(y)"),
+    "same": (CONV2, "8, 6, (3, 5), padding='same', dilation=2", "2, 8, 7, 15", "torch.relu(y)"),
     "one pixel": (CONV2, "8, 8, 3, padding=1", "1, 8, 1, 1", "y"),
     "wide filters": (CONV2, "3, 8, (1, 11), padding=(0, 5)", "1, 3, 4, 50", "y"),
     "turned": (TURNED2, "8, 20, 3, padding=1", "2, 8, 6, 9", "y + other"),
@@ -268,3 +271,49 @@ def test_operands_have_other_names_than_a_convolution(
         it = Planned(problem, "cuda", compiled_folder)
     it.check()
     assert len(it.launched) == 1
+
+
+# An expression of the tensor cores' kernel, and what is wrong instead.
+MUTANTS = {
+    "no lo of filters": ("add(filter_lo, pixel_hi, false);", "add(filter_hi, pixel_hi, false);"),
+    "no lo of pixels": ("add(filter_hi, pixel_lo, true);", ""),
+    "only the last stage counts": ("fmaf(sum[i], inverse, total[i])", "sum[i] * inverse"),
+    "shifts read the same": ("shift * kShift", "0"),
+    "scales of one warp": ("largest = max(largest, of_warps[i]);", ";"),
+    "images have one place": ("image * (kColumns * kPlane)", "0"),
+    "wide pixels do not matter": ("__any_sync(kAllLanes, wide)", "false"),
+}
+
+
+@pytest.mark.mutants
+@pytest.mark.parametrize("mutant", MUTANTS)
+def test_mutants_of_a_convolution_are_found(
+    mutant: str, tmp_path: Path, compiled_folder: Path
+) -> None:
+    right, wrong = MUTANTS[mutant]
+
+    def mutated(source: str) -> str:
+        assert source.count(right) == 1
+        return for_the_cpu(source.replace(right, wrong))
+
+    with mock.patch.object(planned_models, "for_the_cpu", mutated):
+        it = planned(tmp_path, compiled_folder, "3x3")
+    with pytest.raises(AssertionError):
+        it.check(*_uneven(it, special="wide" in mutant))
+
+
+@pytest.mark.ci
+@pytest.mark.parametrize("special", [False, True])
+def test_uneven_pixels_are_right(tmp_path: Path, compiled_folder: Path, *, special: bool) -> None:
+    it = planned(tmp_path, compiled_folder, "3x3")
+    it.check(*_uneven(it, special=special))
+
+
+def _uneven(it: Planned, *, special: bool) -> tuple[Any, ...]:
+    """Return an input whose lines differ, so that one warp's scale is not that of all."""
+    (x,) = it.inputs()
+    x *= 2.0 ** -x.new_tensor(range(x.shape[-2]))[:, None]
+    if special:
+        x[1, 2, 3, 4] = float("inf")
+        x[0, 1, 2, 3] = float("nan")
+    return (x,)

@@ -29,6 +29,9 @@ _DIMS = {
     "conv1d.default": 1,
     "conv2d.default": 2,
     "conv3d.default": 3,
+    "conv1d.padding": 1,
+    "conv2d.padding": 2,
+    "conv3d.padding": 3,
     "conv_transpose1d.default": 1,
     "conv_transpose2d.input": 2,
     "conv_transpose3d.input": 3,
@@ -171,6 +174,16 @@ def _geometry(stage: Library, types: Mapping[str, TensorType]) -> Geometry | Non
     transposed = "transpose" in stage.aten
     groups = given.get("groups", 1)
     assert isinstance(groups, int)
+    kernel = _three(weight.shape[-dims:], dims, 1)
+    dilation = _three(given.get("dilation", 1), dims, 1)
+    padding = given.get("padding", 0)
+    if padding == "same":
+        around = [(size - 1) * far for size, far in zip(kernel, dilation, strict=True)]
+        if any(one % 2 for one in around):
+            return None  # one more on one side
+        padding = tuple(one // 2 for one in around[-dims:])
+    elif padding == "valid":
+        padding = 0
     channels, filters = weight.shape[:2] if transposed else (weight.shape[1], weight.shape[0])
     return Geometry(
         images=of.shape[0] if len(of.shape) > dims + 1 else 1,
@@ -178,11 +191,11 @@ def _geometry(stage: Library, types: Mapping[str, TensorType]) -> Geometry | Non
         channels=channels // groups if transposed else channels,
         filters=filters if transposed else filters // groups,
         input=_three(of.shape[-dims:], dims, 1),
-        kernel=_three(weight.shape[-dims:], dims, 1),
+        kernel=kernel,
         output=_three(out.shape[-dims:], dims, 1),
         stride=_three(given.get("stride", 1), dims, 1),
-        padding=_three(given.get("padding", 0), dims, 0),
-        dilation=_three(given.get("dilation", 1), dims, 1),
+        padding=_three(padding, dims, 0),
+        dilation=dilation,
         transposed=transposed,
     )
 
