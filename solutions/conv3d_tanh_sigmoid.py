@@ -2,7 +2,7 @@
 # problem: conv3d_tanh_sigmoid
 # source: conv3d_tanh_sigmoid.yaml (sha256 b9fea9629fda6ab2)
 # backend: cuda, sm_90a
-# templates: frame/head.py.jinja (sha256 8526c1e377244dcc)
+# templates: frame/head.py.jinja (sha256 37e29c75d44e3759)
 # render again: kernelgen render conv3d_tanh_sigmoid
 """3-D convolution of three channels, scaled, tanh and sigmoid.
 
@@ -339,8 +339,7 @@ constexpr int kValues = kPixels / 2;  // of a thread's sums
 constexpr int kFilterTiles = 1;
 constexpr int kResidues = 1;  // neighbours of out that a filter has rows for
 constexpr int kTileFilters = kRows / kResidues;
-constexpr int kPhases = 1;
-constexpr int kTiles = kGroups * kFilterTiles * kPhases;
+constexpr int kTiles = kGroups * kFilterTiles * 1;  // of the same pixels, in all phases
 constexpr int kBlocks = 1;  // stages of all phases
 constexpr bool kWhole = false;  // no stage lacks some of its depth
 constexpr int kMostWide = 4096;
@@ -387,7 +386,7 @@ __constant__ Tap kTaps[] = {
     {8256, 2, 1, 0, {21, 22, 23}},
     {8320, 2, 2, 0, {24, 25, 26}},
 };
-__constant__ Phase kPhaseTable[] = {
+__constant__ Phase kPhases[] = {
     {0, 9, 1, 0, 0, 0, 0},
 };
 
@@ -401,7 +400,7 @@ static_assert(sizeof(Workspace) == 41220, "the function allocates another size")
 
 struct Item {
   int tile, group, first_filter, first_pixel;
-  Phase phase;
+  int phase;
 };
 
 __host__ __device__ int tiles_of(int pixels) { return (pixels + kPixels - 1) / kPixels; }
@@ -411,9 +410,10 @@ __host__ __device__ int tiles_of(int pixels) { return (pixels + kPixels - 1) / k
 __device__ Item item_of(int index, int pixel_tiles) {
   constexpr int kSame = kGroups * kFilterTiles;
   const int filters = index % kSame;
-  const int phase = index / kSame / pixel_tiles;
+  const int phase = 0;
+  const int pixels = index / kSame;
   return {phase * kSame + filters, filters / kFilterTiles, filters % kFilterTiles * kTileFilters,
-          index / kSame % pixel_tiles * kPixels, kPhaseTable[phase]};
+          pixels * kPixels, phase};
 }
 
 // The filter of a tile's row, and its neighbour of out: of 16 rows, 8 are the one along the width.
@@ -474,7 +474,7 @@ __global__ void __launch_bounds__(kSplitThreads) split_filters(Arguments a, Work
   const int tile = blockIdx.x / kRows;
   const int row = blockIdx.x % kRows;
   const Item item = item_of(tile, 1);
-  const Phase phase = item.phase;
+  const Phase phase = kPhases[item.phase];
   const Row at = row_of(row);
   const int filter = item.first_filter + at.filter;
   const auto weight_at = [&](int shift, int k) {
@@ -526,18 +526,18 @@ __global__ void __launch_bounds__(kSplitThreads) split_filters(Arguments a, Work
 struct Source {
   const float* from;  // the first channel of the chunk
   int tap, channel;
-  __device__ void skip(const Phase& phase, int chunks) {
+  __device__ void skip(int phase, int chunks) {
     tap += chunks;
-    while (tap >= phase.taps) {
-      tap -= phase.taps;
+    while (tap >= kPhases[phase].taps) {
+      tap -= kPhases[phase].taps;
       channel += kChunk;
       from += kChunk * 65536;
     }
   }
 
   // Reads the values of a chunk: what does not exist is 0.
-  __device__ void read(const Phase& phase, float* values) {
-    const Tap of = kTaps[phase.first_tap + tap];
+  __device__ void read(int phase, float* values) {
+    const Tap of = kTaps[kPhases[phase].first_tap + tap];
     bool exists = kWhole || channel < MainSizes::channels;
     const float* at = from + of.offset;
 #pragma unroll
@@ -546,7 +546,7 @@ struct Source {
 #pragma unroll
       for (int i = 0; i < kChunk; ++i) values[i] = __ldg(at + i * 65536);
     }
-    if (++tap < phase.taps) return;
+    if (++tap < kPhases[phase].taps) return;
     tap = 0;
     channel += kChunk;
     from += kChunk * 65536;
@@ -573,8 +573,8 @@ struct Stream {
   __device__ void find(const Arguments& a, int pixels, int items) {
     while (index < items) {
       item = item_of(index, tiles_of(pixels));
-      if (stage < item.phase.blocks) break;
-      stage -= item.phase.blocks;
+      if (stage < kPhases[item.phase].blocks) break;
+      stage -= kPhases[item.phase].blocks;
       index += kRings * gridDim.x;
     }
     if (index >= items) return;
@@ -586,7 +586,7 @@ struct Stream {
   __device__ void next(const Arguments& a, int pixels, int items) {
     constexpr int kStep = 2 / kRings;
     stage += kStep;
-    if (stage >= item.phase.blocks) {
+    if (stage >= kPhases[item.phase].blocks) {
       find(a, pixels, items);
     } else if (kStep > 1) {
       source.skip(item.phase, (kStep - 1) * (kStageDepth / kChunk));
@@ -596,7 +596,7 @@ struct Stream {
   // The filters' part of the stage.
   __device__ const __half* filters(const Workspace* work) const {
     const int tile = item.group * kFilterTiles + item.first_filter / kTileFilters;
-    const int64_t number = int64_t{tile} * kBlocks + item.phase.first_block + stage;
+    const int64_t number = int64_t{tile} * kBlocks + kPhases[item.phase].first_block + stage;
     return work->filters + number * kStageHalves;
   }
 };
@@ -798,7 +798,7 @@ __device__ void multiply(
     float sum[kValues];
 #pragma unroll
     for (float& value : total) value = 0.0f;
-    for (int k = 0; k < item.phase.blocks; ++k, turn.next()) {
+    for (int k = 0; k < kPhases[item.phase].blocks; ++k, turn.next()) {
       const unsigned stage = stages + turn.slot * kStageBytes;
       ptx::wait(&barriers.full[turn.slot], turn.parity);
       add_stage(sum, stage, stage + kFilterBytes);
@@ -834,10 +834,10 @@ __global__ void __launch_bounds__(kThreads, 1) convolve(
   __syncthreads();
   const int first = blockIdx.x * kRings + ring;
   if (warpgroup < 2) {
-    asm volatile("setmaxnreg.dec.sync.aligned.u32 88;");
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 80;");
     produce(a, work, pixels, first, items, stages, barriers[ring], warpgroup);
   } else {
-    asm volatile("setmaxnreg.inc.sync.aligned.u32 168;");
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 176;");
     float* lines = reinterpret_cast<float*>(memory + kRings * kStages * kStageBytes) +
                    (warpgroup - 2) * kLines * kPitch;
     multiply(a, work, pixels, first, items, stages, lines, barriers[ring], warpgroup - 2);

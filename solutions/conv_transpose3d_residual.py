@@ -2,7 +2,7 @@
 # problem: conv_transpose3d_residual
 # source: conv_transpose3d_residual.yaml (sha256 c8c6136027228f97)
 # backend: cuda, sm_90a
-# templates: frame/head.py.jinja (sha256 8526c1e377244dcc)
+# templates: frame/head.py.jinja (sha256 37e29c75d44e3759)
 # render again: kernelgen render conv_transpose3d_residual
 """3-D transposed convolution of stride 2, added to and multiplied by itself.
 
@@ -310,8 +310,7 @@ constexpr int kValues = kPixels / 2;  // of a thread's sums
 constexpr int kFilterTiles = 1;
 constexpr int kResidues = 2;  // neighbours of out that a filter has rows for
 constexpr int kTileFilters = kRows / kResidues;
-constexpr int kPhases = 4;
-constexpr int kTiles = kGroups * kFilterTiles * kPhases;
+constexpr int kTiles = kGroups * kFilterTiles * 4;  // of the same pixels, in all phases
 constexpr int kBlocks = 9;  // stages of all phases
 constexpr bool kWhole = true;  // no stage lacks some of its depth
 constexpr int kMostWide = 4096;
@@ -358,7 +357,7 @@ __constant__ Tap kTaps[] = {
     {1024, 1, 0, 0, {7, 8, -1, 6}},
     {1056, 1, 1, 0, {1, 2, -1, 0}},
 };
-__constant__ Phase kPhaseTable[] = {
+__constant__ Phase kPhases[] = {
     {5, 4, 4, 5, 1, 1, 0},
     {1, 2, 2, 1, 0, 1, 0},
     {3, 2, 2, 3, 1, 0, 0},
@@ -375,7 +374,7 @@ static_assert(sizeof(Workspace) == 313348, "the function allocates another size"
 
 struct Item {
   int tile, group, first_filter, first_pixel;
-  Phase phase;
+  int phase;
 };
 
 __host__ __device__ int tiles_of(int pixels) { return (pixels + kPixels - 1) / kPixels; }
@@ -386,8 +385,9 @@ __device__ Item item_of(int index, int pixel_tiles) {
   constexpr int kSame = kGroups * kFilterTiles;
   const int filters = index % kSame;
   const int phase = index / kSame / pixel_tiles;
+  const int pixels = index / kSame % pixel_tiles;
   return {phase * kSame + filters, filters / kFilterTiles, filters % kFilterTiles * kTileFilters,
-          index / kSame % pixel_tiles * kPixels, kPhaseTable[phase]};
+          pixels * kPixels, phase};
 }
 
 // The filter of a tile's row, and its neighbour of out: of 16 rows, 8 are the one along the width.
@@ -450,7 +450,7 @@ __global__ void __launch_bounds__(kSplitThreads) split_filters(Arguments a, Work
   const int tile = blockIdx.x / kRows;
   const int row = blockIdx.x % kRows;
   const Item item = item_of(tile, 1);
-  const Phase phase = item.phase;
+  const Phase phase = kPhases[item.phase];
   const Row at = row_of(row);
   const int filter = item.first_filter + at.filter;
   const auto weight_at = [&](int shift, int k) {
@@ -503,18 +503,18 @@ struct Source {
   const float* from;  // the first channel of the chunk
   int tap, channel;
   unsigned inside_d, inside_h, inside_w;  // which places exist, by their numbers
-  __device__ void skip(const Phase& phase, int chunks) {
+  __device__ void skip(int phase, int chunks) {
     tap += chunks;
-    while (tap >= phase.taps) {
-      tap -= phase.taps;
+    while (tap >= kPhases[phase].taps) {
+      tap -= kPhases[phase].taps;
       channel += kChunk;
       from += kChunk * 16384;
     }
   }
 
   // Reads the values of a chunk: what does not exist is 0.
-  __device__ void read(const Phase& phase, float* values) {
-    const Tap of = kTaps[phase.first_tap + tap];
+  __device__ void read(int phase, float* values) {
+    const Tap of = kTaps[kPhases[phase].first_tap + tap];
     bool exists = kWhole || channel < MainSizes::channels;
     exists = exists && (inside_d >> of.d & inside_h >> of.h & inside_w >> of.w & 1) != 0;
     const float* at = from + of.offset;
@@ -524,7 +524,7 @@ struct Source {
 #pragma unroll
       for (int i = 0; i < kChunk; ++i) values[i] = __ldg(at + i * 16384);
     }
-    if (++tap < phase.taps) return;
+    if (++tap < kPhases[phase].taps) return;
     tap = 0;
     channel += kChunk;
     from += kChunk * 16384;
@@ -568,8 +568,8 @@ struct Stream {
   __device__ void find(const Arguments& a, int pixels, int items) {
     while (index < items) {
       item = item_of(index, tiles_of(pixels));
-      if (stage < item.phase.blocks) break;
-      stage -= item.phase.blocks;
+      if (stage < kPhases[item.phase].blocks) break;
+      stage -= kPhases[item.phase].blocks;
       index += kRings * gridDim.x;
     }
     if (index >= items) return;
@@ -581,7 +581,7 @@ struct Stream {
   __device__ void next(const Arguments& a, int pixels, int items) {
     constexpr int kStep = 2 / kRings;
     stage += kStep;
-    if (stage >= item.phase.blocks) {
+    if (stage >= kPhases[item.phase].blocks) {
       find(a, pixels, items);
     } else if (kStep > 1) {
       source.skip(item.phase, (kStep - 1) * (kStageDepth / kChunk));
@@ -591,7 +591,7 @@ struct Stream {
   // The filters' part of the stage.
   __device__ const __half* filters(const Workspace* work) const {
     const int tile = item.group * kFilterTiles + item.first_filter / kTileFilters;
-    const int64_t number = int64_t{tile} * kBlocks + item.phase.first_block + stage;
+    const int64_t number = int64_t{tile} * kBlocks + kPhases[item.phase].first_block + stage;
     return work->filters + number * kStageHalves;
   }
 };
@@ -728,8 +728,8 @@ __device__ void store_lines(
     const int column = lane + i * kWarp;
     const int pixel = first_pixel + column / 2;
     const Place at = place_of(pixel);
-    const int z = at.z * kStrideD + item.phase.d;
-    const int y = at.y * kStrideH + item.phase.h;
+    const int z = at.z * kStrideD + kPhases[item.phase].d;
+    const int y = at.y * kStrideH + kPhases[item.phase].h;
     const int x = at.x * kStrideW + column % 2;
     const bool exists = column < columns && at.x < kWidth && pixel < pixels && z < M::out_d &&
                         y < M::out_h && x < M::out_w;
@@ -800,7 +800,7 @@ __device__ void multiply(
     float sum[kValues];
 #pragma unroll
     for (float& value : total) value = 0.0f;
-    for (int k = 0; k < item.phase.blocks; ++k, turn.next()) {
+    for (int k = 0; k < kPhases[item.phase].blocks; ++k, turn.next()) {
       const unsigned stage = stages + turn.slot * kStageBytes;
       ptx::wait(&barriers.full[turn.slot], turn.parity);
       add_stage(sum, stage + warpgroup * 64 * 16, stage + kFilterBytes);
@@ -836,10 +836,10 @@ __global__ void __launch_bounds__(kThreads, 1) convolve(
   __syncthreads();
   const int first = blockIdx.x * kRings + ring;
   if (warpgroup < 2) {
-    asm volatile("setmaxnreg.dec.sync.aligned.u32 88;");
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 80;");
     produce(a, work, pixels, first, items, stages, barriers[ring], warpgroup);
   } else {
-    asm volatile("setmaxnreg.inc.sync.aligned.u32 168;");
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 176;");
     float* lines = reinterpret_cast<float*>(memory + kRings * kStages * kStageBytes) +
                    (warpgroup - 2) * kLines * kPitch;
     multiply(a, work, pixels, first, items, stages, lines, barriers[ring], warpgroup - 2);
@@ -871,9 +871,9 @@ __global__ void __launch_bounds__(kRepairThreads) repair(
     for (int row = threadIdx.x / kWarp; row < kRows; row += kRepairThreads / kWarp) {
       const Row of = row_of(row);
       const int filter = item.first_filter + of.filter;
-      const int z = at.z * kStrideD + item.phase.d + of.residue / 4;
-      const int y = at.y * kStrideH + item.phase.h + of.residue / 2 % 2;
-      const int x = at.x * kStrideW + item.phase.w + of.residue % 2;
+      const int z = at.z * kStrideD + kPhases[item.phase].d + of.residue / 4;
+      const int y = at.y * kStrideH + kPhases[item.phase].h + of.residue / 2 % 2;
+      const int x = at.x * kStrideW + kPhases[item.phase].w + of.residue % 2;
       if (filter >= M::filters || pixel >= pixels || at.x >= kWidth || z >= M::out_d ||
           y >= M::out_h || x >= M::out_w) {
         continue;
