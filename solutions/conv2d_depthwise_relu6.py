@@ -2,7 +2,7 @@
 # problem: conv2d_depthwise_relu6
 # source: conv2d_depthwise_relu6.yaml (sha256 01a84952fc25a66c)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 37e29c75d44e3759)
+# templates: frame/head.py.jinja (sha256 10e2e8917362bad9)
 # render again: kernelgen render conv2d_depthwise_relu6
 """2-D convolution of each channel by itself, then ReLU6.
 

@@ -2,7 +2,7 @@
 # problem: conv_transpose3d_residual
 # source: conv_transpose3d_residual.yaml (sha256 c8c6136027228f97)
 # backend: cuda, sm_90a
-# templates: frame/head.py.jinja (sha256 37e29c75d44e3759)
+# templates: frame/head.py.jinja (sha256 10e2e8917362bad9)
 # render again: kernelgen render conv_transpose3d_residual
 """3-D transposed convolution of stride 2, added to and multiplied by itself.
 
@@ -39,13 +39,14 @@ CUDA_SOURCE = r"""
 // add(mul(add(add(add(that, bias), bias_2), add(that, bias)), add(that, bias)), add(that, bias)).
 //
 // A product on tensor cores: rows are filters, columns are pixels of the result, and K goes over
-// channels and taps. Producer warps read the input where a tap finds it, scale what 32 pixels have
-// of a stage of K by a power of two, and split it into fp16 hi + lo, which hold 22 bits; filters are
-// split before; lo * lo is left out. Tensor cores truncate their sums, so these are promoted to fp32
-// registers every 32 of K (Ootomo and Yokota, Recovering single precision accuracy from Tensor
-// Cores, 2022). Pixels are wide if the halves do not hold them: they have inf or NaN, or what one has
-// of a stage is less than 2^-16 of the largest beside it. The general kernel computes wide pixels
-// again, and all convolutions of other sizes and devices, in fp32.
+// channels and taps. Producer warps read the input where a tap finds it, scale what 32 pixels
+// have of a stage of K by a power of two, and split it into fp16 hi + lo, which hold 22 bits;
+// filters are split before; lo * lo is left out. Tensor cores truncate their sums, so these are
+// promoted to fp32 registers every 32 of K (Ootomo and Yokota, Recovering single precision
+// accuracy from Tensor Cores, 2022). Pixels are wide if the halves do not hold them: they have
+// inf or NaN, or what one has of a stage is less than 2^-16 of the largest beside it. The
+// general kernel computes wide pixels again, and all convolutions of other sizes and devices, in
+// fp32.
 #include <cuda_fp16.h>
 
 #include <algorithm>
@@ -330,15 +331,16 @@ constexpr unsigned kFilterBytes = kShifts * 2 * kPartBytes;
 constexpr unsigned kPixelBytes = kPositions * kStageDepth * sizeof(__half);
 constexpr unsigned kStageBytes = kFilterBytes + 2 * kPixelBytes;
 
-// Results of a warpgroup, which it writes line by line, neighbours beside each other, for some pixels at once.
+// Results of a warpgroup, which it writes line by line, for some pixels at once; neighbours are
+// beside each other.
 constexpr int kSome = 128;
 constexpr int kLines = 32;
 constexpr int kLine = kSome * 2;
 constexpr int kPitch = kLine + 16;
 constexpr unsigned kBytes = kRings * kStages * kStageBytes + 2 * kLines * kPitch * sizeof(float);
 
-// What a tap adds to the place of a pixel, the numbers of its distances, and its own in a filter for
-// each shift and neighbour of out, -1 if it has none.
+// What a tap adds to the place of a pixel, the numbers of its distances, and its own in a filter
+// for each shift and neighbour of out, -1 if it has none.
 struct Tap {
   int offset, d, h, w, weights[kShifts * kResidues];
 };
@@ -596,8 +598,8 @@ struct Stream {
   }
 };
 
-// Splits the values of pixels, by one scale, into stages; the next ones are read where these are done
-// with.
+// Splits the values of pixels, by one scale, into stages; the next ones are read where these are
+// done with.
 __device__ void produce(
     const Arguments& a, Workspace* work, int pixels, int first, int items, unsigned stages,
     Barriers& barriers, int warpgroup) {
