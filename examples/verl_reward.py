@@ -22,7 +22,7 @@ POLICY = kernelgen.RewardPolicy(failed=0.0, correct=0.3, per_speedup=1.0, most=1
 
 
 class Job(msgspec.Struct, frozen=True):
-    """What the service answers; it has no verdict while it waits."""
+    """An answer of the service; it has no verdict while it waits."""
 
     id: str
     verdict: kernelgen.Verdict | None = None

@@ -2,7 +2,7 @@
 # problem: conv1d_dilated_gelu
 # source: conv1d_dilated_gelu.yaml (sha256 6a7946c38d4490c2)
 # backend: cuda, sm_90a
-# templates: frame/head.py.jinja (sha256 10e2e8917362bad9)
+# templates: frame/head.py.jinja (sha256 382091b3451f0cdf)
 # render again: kernelgen render conv1d_dilated_gelu
 """1-D convolution with stride and dilation, then GELU.
 
@@ -357,8 +357,8 @@ constexpr int kLine = kSome;
 constexpr int kPitch = kLine + 8;
 constexpr unsigned kBytes = kRings * kStages * kStageBytes + 2 * kLines * kPitch * sizeof(float);
 
-// What a tap adds to the place of a pixel, the numbers of its distances, and its own in a filter
-// for each shift and neighbour of out, -1 if it has none.
+// A tap: its offset from a pixel, the numbers of its distances, and its own in a filter for each
+// shift and neighbour of out, -1 if it has none.
 struct Tap {
   int offset, d, h, w, weights[kShifts * kResidues];
 };
@@ -879,7 +879,7 @@ bool takes(const Arguments& a, int64_t images) {
   cudaFuncAttributes kernel = {};
   return a.beside.bias_inner == a.plane && a.beside.bias_size == a.columns &&
       images * kImagePixels < INT32_MAX / (kTiles * 4) * int64_t{kPixels} &&
-         images * kImagePixels < INT32_MAX - kPixels &&
+         images * kImagePixels < INT32_MAX - 2 * kPositions &&
          cudaFuncGetAttributes(&kernel, convolve) == cudaSuccess && kernel.sharedSizeBytes > 0;
 }
 

@@ -2,7 +2,7 @@
 # problem: conv2d_relu_add
 # source: conv2d_relu_add.yaml (sha256 54f24aeb1df71263)
 # backend: cuda, sm_90a
-# templates: frame/head.py.jinja (sha256 a9e5c8c8f91646e2)
+# templates: frame/head.py.jinja (sha256 db5d65fcfc505a9b)
 # render again: kernelgen render conv2d_relu_add
 """2-D convolution, ReLU, then a bias for each channel.
 
@@ -339,8 +339,8 @@ constexpr int kLine = kSome;
 constexpr int kPitch = kLine + 8;
 constexpr unsigned kBytes = kRings * kStages * kStageBytes + 2 * kLines * kPitch * sizeof(float);
 
-// What a tap adds to the place of a pixel, the numbers of its distances, and its own in a filter
-// for each shift and neighbour of out, -1 if it has none.
+// A tap: its offset from a pixel, the numbers of its distances, and its own in a filter for each
+// shift and neighbour of out, -1 if it has none.
 struct Tap {
   int offset, d, h, w, weights[kShifts * kResidues];
 };
@@ -862,7 +862,7 @@ bool takes(const Arguments& a, int64_t images) {
   return a.beside.bias_inner == a.plane && a.beside.bias_size == a.columns &&
       a.beside.bias_2_inner == a.plane && a.beside.bias_2_size == a.columns &&
       images * kImagePixels < INT32_MAX / (kTiles * 4) * int64_t{kPixels} &&
-         images * kImagePixels < INT32_MAX - kPixels &&
+         images * kImagePixels < INT32_MAX - 2 * kPositions &&
          cudaFuncGetAttributes(&kernel, convolve) == cudaSuccess && kernel.sharedSizeBytes > 0;
 }
 

@@ -2,7 +2,7 @@
 # problem: conv_transpose3d_residual
 # source: conv_transpose3d_residual.yaml (sha256 3901c7b90327e066)
 # backend: cuda, sm_90a
-# templates: frame/head.py.jinja (sha256 10e2e8917362bad9)
+# templates: frame/head.py.jinja (sha256 382091b3451f0cdf)
 # render again: kernelgen render conv_transpose3d_residual
 """3-D transposed convolution of stride 2, added to and multiplied by itself.
 
@@ -339,8 +339,8 @@ constexpr int kLine = kSome * 2;
 constexpr int kPitch = kLine + 16;
 constexpr unsigned kBytes = kRings * kStages * kStageBytes + 2 * kLines * kPitch * sizeof(float);
 
-// What a tap adds to the place of a pixel, the numbers of its distances, and its own in a filter
-// for each shift and neighbour of out, -1 if it has none.
+// A tap: its offset from a pixel, the numbers of its distances, and its own in a filter for each
+// shift and neighbour of out, -1 if it has none.
 struct Tap {
   int offset, d, h, w, weights[kShifts * kResidues];
 };
@@ -897,7 +897,7 @@ bool takes(const Arguments& a, int64_t images) {
   return a.beside.bias_inner == a.plane && a.beside.bias_size == a.columns &&
       a.beside.bias_2_inner == a.plane && a.beside.bias_2_size == a.columns &&
       images * kImagePixels < INT32_MAX / (kTiles * 4) * int64_t{kPixels} &&
-         images * kImagePixels < INT32_MAX - kPixels &&
+         images * kImagePixels < INT32_MAX - 2 * kPositions &&
          cudaFuncGetAttributes(&kernel, convolve) == cudaSuccess && kernel.sharedSizeBytes > 0;
 }
 

@@ -2,7 +2,7 @@
 # problem: matmul_vector
 # source: matmul_vector.yaml (sha256 7aa27bbaf054eb27)
 # backend: cuda, sm_90a
-# templates: frame/head.py.jinja (sha256 577a63b4a095a8b9)
+# templates: frame/head.py.jinja (sha256 3d2121a88be1f04a)
 # render again: kernelgen render matmul_vector
 """Product of a matrix and a vector.
 

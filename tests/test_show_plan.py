@@ -42,7 +42,7 @@ def test_a_kernelbench_file(tmp_path: Path) -> None:
 
     assert lines[0] == "Plan, timed by the rates of an NVIDIA H200, recorded on 2026-11-22"
     facts = dict(line.split(None, 1) for line in lines[-5:] if line.startswith("  "))
-    assert [line.split()[0] for line in lines[2:4]] == ["view", "convo.."]
+    assert [line.split()[0] for line in lines[2:4]] == ["view", "convolution"]
     assert "64x8x128x128" in lines[3]
     assert lines[3].split()[-2] == "memory"
     assert "stays in torch     nothing" in "\n".join(lines)

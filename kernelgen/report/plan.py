@@ -67,8 +67,10 @@ def cut(text: str, cells: int) -> str:
 
 def _row(cells: tuple[str, ...]) -> str:
     kind, name, shape, moved, flops, bound, ms = cells
+    stage = f"{kind:<7} "
+    room = 36 - len(stage)  # a longer kind leaves a name less
     return (
-        f"  {cut(kind, 7):<7} {cut(name, 27):<28}{cut(shape, 21):<22}{moved:>9}{flops:>9}"
+        f"  {stage}{cut(name, room - 1):<{room}}{cut(shape, 21):<22}{moved:>9}{flops:>9}"
         f"  {bound:<10}{ms:>8}"
     ).rstrip()
 

@@ -36,9 +36,10 @@ _DIMS = {
     "conv_transpose2d.input": 2,
     "conv_transpose3d.input": 3,
 }
-# What is over before torch's kernels would be worth replacing.
-_LEAST_FLOPS = 1 << 30
-_LEAST_RESULTS = 1 << 20
+# About the smallest that were timed. Networks have many smaller ones, whose few tiles leave devices
+# idle, and which are over before our launches are.
+_LEAST_RESULTS = 1 << 23
+_LEAST_TILES = 1 << 11
 _MOST_STRIDE = 3
 _HOW = {
     "tensor": "tensor cores multiply halves of filters and pixels, as accurately as fp32",
@@ -211,11 +212,13 @@ def _three(given: object, dims: int, missing: int) -> Three:
 
 def _way(g: Geometry) -> ConvolutionWay | None:
     """Return the way in which a convolution is done sooner than by torch; None if there is none."""
-    results = g.images * g.groups * g.filters * prod(g.output)
-    if g.flops < _LEAST_FLOPS and results < _LEAST_RESULTS:
+    if g.images * g.groups * g.filters * prod(g.output) < _LEAST_RESULTS:
         return None
     if strips_of(g) is not None:
         return "direct"
-    # Results far apart would be written one by one.
-    is_dense = not g.transposed or g.stride[2] <= _MOST_STRIDE
-    return "tensor" if is_dense and tiling_of(g) is not None else None
+    if g.transposed and g.stride[2] > _MOST_STRIDE:
+        return None  # results far apart would be written one by one
+    tiling = tiling_of(g)
+    if tiling is None or g.groups * tiling.pixel_tiles(g.images) < _LEAST_TILES:
+        return None
+    return "tensor"

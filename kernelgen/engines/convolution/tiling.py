@@ -101,6 +101,10 @@ class Tiling(NamedTuple):
     most_wide: int
     workspace: int
 
+    def pixel_tiles(self, images: int) -> int:
+        """Return the tiles of so many images' pixels, for all filters of a group."""
+        return -(-images * prod(self.lattice) // self.columns) * self.filter_tiles
+
 
 def tiling_of(g: Geometry) -> Tiling | None:
     """Return the constants for a convolution; None if its tables or indexes are too large."""
