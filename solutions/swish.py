@@ -59,8 +59,8 @@ __device__ float reciprocal(float x) {
 
 }  // namespace ptx
 
-// x / divisor as a division rounds it, or one place beside; for divisors from 1 to 2, so that it
-// does without the branches of a division.
+// x / divisor as a division rounds it, or one place beside; for divisors from 1 to 2^120, so that
+// it does without the branches of a division.
 __device__ float quotient(float x, float divisor) {
   const float inverse = ptx::reciprocal(divisor);
   const float nearly = x * inverse;

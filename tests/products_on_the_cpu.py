@@ -99,7 +99,7 @@ def for_the_cpu(source: str) -> str:
         r"(__device__ void promote\([^{]*{\n)", r"\1  ptx::wait_for_products();\n", source
     )
     source = re.sub(
-        r"([\w:]+)<<<([^;]*?), stream>>>\(", r"emulation::launch_blocks<\1>(\2, ", source
+        r"([\w:]+(?:<\w+>)?)<<<([^;]*?), stream>>>\(", r"emulation::launch_blocks<\1>(\2, ", source
     )
     source = re.sub(
         r"launch_kernel\(\s*stream, ([\w:]+),\s*", r"emulation::launch_kernel<\1>(", source

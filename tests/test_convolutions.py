@@ -179,6 +179,26 @@ SAMPLES = {
     "depthwise": (CONV2, "6, 6, 3, padding=1, groups=6", "2, 6, 11, 13", "torch.relu(y)"),
     "depthwise, two filters": (CONV2, "4, 8, (3, 2), stride=2, groups=4", "2, 4, 9, 8", "y"),
     "depthwise, dilated": (CONV1, "5, 5, 3, dilation=2, groups=5", "2, 5, 30", "y"),
+    "largest of two": (CONV2, "8, 20, 3", "2, 8, 9, 15", "F.max_pool2d(torch.tanh(y), (1, 2))"),
+    "mean of four": (CONV2, "16, 70, 3", "2, 16, 5, 40", "F.avg_pool2d(y, (1, 4)) * self.scale"),
+    "mean of eight neighbours": (
+        TURNED3,
+        "3, 16, 3, 2, 1",
+        "2, 3, 4, 5, 6",
+        "F.avg_pool3d(y * self.scale, 2) + self.scale",
+    ),
+    "largest of four neighbours": (TURNED2, "8, 16, 4, 2, 1", "1, 8, 7, 9", "F.max_pool2d(y, 2)"),
+    "least channel": (CONV2, "16, 70, 3", "2, 16, 9, 13", "y.amin(1, keepdim=True).tanh()"),
+    "logsumexp": (TURNED3, "3, 16, 3, 2, 1", "1, 3, 4, 5, 6", "y.logsumexp(1)"),
+    "softmax": (
+        CONV2,
+        "16, 70, 3",
+        "2, 16, 9, 13",
+        "torch.softmax(y, 1).mul(self.scale).sigmoid()",
+    ),
+    "softmax of neighbours": (TURNED2, "8, 40, 3, 2, 1, 1", "2, 8, 5, 9", "y.softmax(1)"),
+    "least channel, turned": (TURNED2, "8, 72, 3, 2, 1, 1", "2, 8, 5, 9", "y.relu().amin(1)"),
+    "mean of channels": (CONV1, "8, 5, 3", "8, 70", "y.abs().mean(0)"),
 }
 
 
@@ -211,6 +231,17 @@ def test_a_convolution_gives_what_torch_gives(
         # Another number of images is the main case's; another width is the general kernel's.
         it.check(torch.cat([x, x[:1]]))
         it.check(torch.cat([x, x], -1))
+
+
+@pytest.mark.ci
+def test_a_pool_gathers_what_lines_leave(tmp_path: Path, compiled_folder: Path) -> None:
+    name = "mean of four"
+    with mock.patch.dict(
+        SAMPLES, {name: (*SAMPLES[name][:3], "F.avg_pool2d(y + 1, (3, 4)).tanh()")}
+    ):
+        it = planned(tmp_path, compiled_folder, name)
+    it.check()
+    assert len(it.launched) == len(("convolution", "pool"))
 
 
 @pytest.mark.gpu

@@ -106,13 +106,13 @@ class Engine(ABC, Generic[Record]):
 
     def fused(
         self, first: Kernel, second: Kernel, others: Names, arch: Architecture | None
-    ) -> Kernel | None:
-        """Return a stage, and the map that alone reads its results, as one of this kind.
+    ) -> tuple[Kernel, ...]:
+        """Return stages in place of one, and of the one that alone reads its results.
 
-        None if that cannot be, or takes longer. `others` are the names of other kernels.
+        () if that cannot be, or takes longer. `others` are the names of other kernels.
         """
         del first, second, others, arch
-        return None
+        return ()
 
     def with_way(self, stage: Record, arch: Architecture | None) -> Kernel:
         """Return a stage in the way that suits an architecture; a CPU has none here."""

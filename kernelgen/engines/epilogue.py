@@ -4,17 +4,18 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
+from kernelgen.engines.map import Map
 from kernelgen.engines.naming import SUMS, Names
 from kernelgen.engines.stage import Kernel, Operand, Step, StepValue, operands_of
 
 
-def with_epilogue(first: Kernel, second: Kernel, others: Names) -> Kernel | None:
-    """Return a stage whose result is mapped before it is written; None if that has another shape.
+def with_epilogue(first: Kernel, second: Kernel, others: Names) -> tuple[Kernel, ...]:
+    """Return a stage whose result is mapped before it is written; () if that has another shape.
 
     `others` are the names of other kernels.
     """
-    if second.shape != first.result.type.shape:
-        return None
+    if not isinstance(second, Map) or second.shape != first.result.type.shape:
+        return ()
     made = str(first.result.of)
     known = {first.result.value: made} | {o.value: o.name for o in first.mapped_again}
     taken = [*(o.name for o in operands_of(first)), *(step.name for step in first.all_steps)]
@@ -25,7 +26,7 @@ def with_epilogue(first: Kernel, second: Kernel, others: Names) -> Kernel | None
     result = msgspec.structs.replace(second.result, of=names.new(second.result.of))
     name = others.kernel((first.name, second.name), first.name)
     followed = first.followed_by(names.further, names.steps)
-    return msgspec.structs.replace(followed, name=name, results=(result,))
+    return (msgspec.structs.replace(followed, name=name, results=(result,)),)
 
 
 class Renaming:

@@ -98,10 +98,16 @@ def operator_for(
     Args:
         aten: name and overload, such as "gelu.default".
         arguments: by ATen's names; what is neither a number, text nor None is opaque.
+
+    A division by a number is a product with its inverse, as on torch's CUDA devices: the branches
+    of a division keep a thread from doing several at once.
     """
     for row in _ROWS.get(aten, ()):
         whole = {**row.parameters, **arguments}
         if row.suits(whole):
+            by = whole.get("other") if row.name in {"div", "div_exact"} else None
+            if isinstance(by, int | float) and FLOAT_MIN < abs(by) < 1 / FLOAT_MIN:
+                return BY_NAME["mul"], {"self": whole["self"], "other": 1 / by}
             return row, whole
     return None
 
@@ -271,7 +277,7 @@ OPERATORS: Final[tuple[Operator, ...]] = (
     Operator("atan2", "atan2.default arctan2.default", XY, "atan2f({self}, {other})", ulps=3),
     Operator("sinh", "sinh.default", X, "sinhf({self})", ulps=3),
     Operator("cosh", "cosh.default", X, "coshf({self})", ulps=2),
-    Operator("tanh", "tanh.default", X, "tanhf({self})", "fast_tanh({self})", ulps=5),
+    Operator("tanh", "tanh.default", X, "fast_tanh({self})", ulps=5),
     Operator("erf", "erf.default special_erf.default", X, "erff({self})", "fast_erf({self})", ulps=3),
     Operator("erfc", "erfc.default special_erfc.default", X, "erfcf({self})", "fast_erfc({self})", ulps=24, least=1e-20),
     # Activations.

@@ -129,6 +129,11 @@ class Kernel(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(a.of for a in self.accumulators)
 
     @property
+    def mapped(self) -> StepValue:
+        """What the epilogue makes of an element."""
+        return self.result.of
+
+    @property
     def extent_in_words(self) -> str:
         """Dimensions that are gathered, where their number is part of what a file is for."""
         return ""

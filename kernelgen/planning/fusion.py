@@ -4,7 +4,6 @@ import msgspec
 
 from kernelgen.engines.architectures import Architecture
 from kernelgen.engines.known import ENGINES, engine_of
-from kernelgen.engines.map import Map
 from kernelgen.engines.naming import Names
 from kernelgen.engines.stage import Kernel, Library, Stage, made_types, reads
 from kernelgen.planning.plan import Plan
@@ -12,7 +11,21 @@ from kernelgen.planning.plan import Plan
 
 def with_engines(plan: Plan, arch: Architecture | None) -> Plan:
     """Return a plan whose stages are as fast as engines are; a CPU has no architecture here."""
-    return _with_ways(_with_maps_fused(_with_torch_replaced(plan, arch), arch), arch)
+    found = _with_torch_replaced(_without_unread_results(plan), arch)
+    return _with_ways(_with_stages_fused(found, arch), arch)
+
+
+def _without_unread_results(plan: Plan) -> Plan:
+    """Return a plan whose kernels write no result beside others that nothing reads."""
+    read = {*plan.outputs, *plan.updates.values()}.union(*map(reads, plan.stages))
+    stages: list[Stage] = []
+    for stage in plan.stages:
+        made = stage
+        if isinstance(stage, Kernel):
+            kept = tuple(result for result in stage.results if result.value in read)
+            made = msgspec.structs.replace(stage, results=kept or stage.results)
+        stages.append(made)
+    return msgspec.structs.replace(plan, stages=tuple(stages))
 
 
 def _with_torch_replaced(plan: Plan, arch: Architecture | None) -> Plan:
@@ -33,24 +46,39 @@ def _with_torch_replaced(plan: Plan, arch: Architecture | None) -> Plan:
     return msgspec.structs.replace(plan, stages=tuple(stages))
 
 
-def _with_maps_fused(plan: Plan, arch: Architecture | None) -> Plan:
-    """Return a plan in which a map is one stage with what it alone reads, where that moves less."""
+def _with_stages_fused(plan: Plan, arch: Architecture | None) -> Plan:
+    """Return a plan in which stages are one with what alone reads them, where that moves less.
+
+    Later ones come first, so that what gathers has its map when something is fused with it.
+    """
     stages = list(plan.stages)
-    for first in plan.stages:
-        if not isinstance(first, Kernel):
-            continue
-        made = {result.value for result in first.results}
-        readers = [stage for stage in stages if made.intersection(reads(stage))]
-        if len(readers) != 1 or made & {*plan.outputs, *plan.updates.values()}:
-            continue
-        (second,) = readers
-        if isinstance(second, Map) and len(second.results) == 1:
-            names = [stage.name for stage in stages if stage not in (first, second)]
-            offers = (engine.fused(first, second, Names(*names), arch) for engine in ENGINES)
-            if (fused := next(filter(None, offers), None)) is not None:
-                stages[stages.index(second)] = fused
-                stages.remove(first)
+    for stage in reversed(plan.stages):
+        first: Stage | None = stage
+        while isinstance(first, Kernel):
+            first = _fuse(stages, first, {*plan.outputs, *plan.updates.values()}, arch)
     return msgspec.structs.replace(plan, stages=tuple(stages))
+
+
+def _fuse(
+    stages: list[Stage], first: Kernel, returned: set[str], arch: Architecture | None
+) -> Kernel | None:
+    """Fuse a stage with its only reader; return what both became, None if nothing."""
+    made = {result.value for result in first.results}
+    readers = [stage for stage in stages if made.intersection(reads(stage))]
+    if len(readers) != 1 or made & returned:
+        return None
+    (second,) = readers
+    if not isinstance(second, Kernel):
+        return None
+    names = [stage.name for stage in stages if stage not in (first, second)]
+    offers = (engine.fused(first, second, Names(*names), arch) for engine in ENGINES)
+    fused = next(filter(None, offers), ())
+    if not fused:
+        return None
+    at = stages.index(second)
+    stages[at : at + 1] = fused
+    stages.remove(first)
+    return fused[0]
 
 
 def _with_ways(plan: Plan, arch: Architecture | None) -> Plan:

@@ -26,6 +26,7 @@
 #include <vector>
 
 #define __global__
+#define __align__(bytes) __attribute__((aligned(bytes)))
 #define __device__
 #define __host__
 #define __forceinline__ inline

@@ -295,8 +295,8 @@ inline void store(unsigned to, const uint4& value) {
 inline void fence_writes() {}
 inline float larger(float a, float b) { return a != a || a > b ? a : b; }
 
-// By its number, as no block uses one for two warpgroups.
-inline void sync_warpgroup(int number) {
+// By its number, as no block uses one for others.
+inline void sync_threads(int number, int threads) {
   struct Meeting {
     int arrived;
     unsigned met;
@@ -304,7 +304,7 @@ inline void sync_warpgroup(int number) {
   static thread_local Meeting meetings[16];
   Meeting& own = meetings[number];
   const unsigned met = own.met;
-  if (++own.arrived == 128) {
+  if (++own.arrived == threads) {
     own.arrived = 0;
     ++own.met;
   }

@@ -3,6 +3,7 @@
 from collections.abc import Collection, Mapping
 from math import prod
 from textwrap import wrap
+from typing import Literal
 
 import msgspec
 
@@ -12,12 +13,15 @@ from kernelgen.engines.convolution.record import (
     Convolution,
     ConvolutionWay,
     Geometry,
-    Three,
+    three,
 )
+from kernelgen.engines.convolution.tails import tail_names, with_tail
 from kernelgen.engines.convolution.tiling import STAGE_DEPTH, strips_of, tiling_of
 from kernelgen.engines.engine import Engine, Target, Work
 from kernelgen.engines.epilogue import with_epilogue
+from kernelgen.engines.map import Map
 from kernelgen.engines.naming import Names, without_overload
+from kernelgen.engines.pool.record import POOLED
 from kernelgen.engines.stage import Kernel, Library, Operand, Result, Step, StepValue
 from kernelgen.engines.text.finish import OF, finish_names
 from kernelgen.engines.text.names import text_of
@@ -93,18 +97,21 @@ class ConvolutionEngine(Engine[Convolution]):
             epilogue=epilogue,
             results=(Result(value=stage.name, of="biased" if beside else CONVOLVED, type=out),),
             geometry=found,
-            extra=_three(stage.arguments.get("output_padding", 0), _DIMS[stage.aten], 0),
+            extra=three(stage.arguments.get("output_padding", 0), _DIMS[stage.aten], 0),
             biased=bool(beside),
             way=way,
         )
 
     def fused(
         self, first: Kernel, second: Kernel, others: Names, arch: Architecture | None
-    ) -> Kernel | None:
-        """Return a convolution with a map of its result."""
+    ) -> tuple[Kernel, ...]:
+        """Return a convolution with a map of its result, or with a gathering."""
         del arch
-        whole = isinstance(first, Convolution) and second.result.type.dtype == "float32"
-        return with_epilogue(first, second, others) if whole else None
+        if not isinstance(first, Convolution) or second.result.type.dtype != "float32":
+            return ()
+        if not isinstance(second, Map):
+            return with_tail(first, second, others)
+        return with_epilogue(first, second, others) if first.tail is None else ()
 
     def work(self, stage: Convolution) -> Work:
         """Return the multiplications and additions."""
@@ -113,21 +120,26 @@ class ConvolutionEngine(Engine[Convolution]):
     def words(self, stage: Convolution) -> str:
         """Return a convolution as a formula of the plan's values."""
         factors = ", ".join(operand.value for operand in stage.operands)
-        known = {CONVOLVED: f"{stage.aten}({factors})"}
-        return filled(in_words(stage.epilogue, stage.result.of), known)
+        return filled(_formula(stage), {CONVOLVED: f"{stage.aten}({factors})"})
 
     def text(self, stage: Convolution, target: Target) -> StageText:
         """Return a convolution as text."""
-        tiles = tiling_of(stage.geometry) if stage.way == "tensor" else None
         g, factors = stage.geometry, ", ".join(o.name for o in stage.operands)
-        formula = in_words(stage.epilogue, stage.result.of)
+        formula, tail = _formula(stage), stage.tail
+        together = tail is not None and not tail.kind
+        tiles = None
+        if stage.way == "tensor":
+            tiles = tiling_of(g, stage.window[2], all_filters=together)
         summary = filled(formula, {CONVOLVED: f"{stage.aten}({factors})"})
         what = f"Filters move over {stage.dims} dimension{'s' * (stage.dims > 1)} of the input"
-        if stage.epilogue:
+        if stage.all_steps or tail is not None:
             what += f"; each sum of products becomes {filled(formula, {CONVOLVED: 'that'})}"
-        plane, columns = prod(g.output), g.groups * g.filters
+        out = tuple(size // one for size, one in zip(g.output, stage.window, strict=True))
+        columns = g.groups * g.filters
 
         def of_column(operand: Reading) -> bool:
+            is_late = tail is not None and operand.name in tail.late
+            plane = prod(out if is_late else g.output)
             return (operand.inner, operand.size) == (plane, columns)
 
         def along(operand: Reading) -> str:
@@ -135,20 +147,31 @@ class ConvolutionEngine(Engine[Convolution]):
             main = "kMain" if of_column(operand) else "false"
             return f"along<{main}>(a, at, column, {name}_inner, {name}_size)"
 
-        given = finish_names(stage, CONVOLVED, target.backend, along)
-        spread = [f"{OF}{o.name}" for o in given["spread"] if of_column(o)]
+        late = () if tail is None else tail.late
+        given = finish_names(stage, CONVOLVED, target.backend, along, late)
+        spread = [o for o in given["spread"] if of_column(o)]
+        if tail is not None:
+            given |= tail_names(stage, tail, given["elements"], target.backend)
         given |= {
             "of_columns": [
-                f"{name}_inner == a.plane && {name}_size == a.columns && " for name in spread
+                f"{OF}{o.name}_inner == {o.inner} && {OF}{o.name}_size == {o.size} && "
+                for o in spread
             ],
+            "tail": tail,
+            "late": late,
+            "out": out,
+            "keeps": len(stage.result.type.shape) == len(stage.shape),
             "name": stage.name,
             "definition": definition_of(stage),
             "summary": summary,
             "what": "\n// ".join(wrap(f"{what}.", 97, break_long_words=False)),
             "g": g,
-            "early": tiles is not None
-            and len(spread) == len(given["beside_tensors"])
-            and 2 * g.filters * tiles.residues > tiles.rows,
+            "early": (
+                tiles is not None
+                and len(spread) == len(given["beside_tensors"])
+                and 2 * g.filters * tiles.residues > tiles.rows
+            )
+            or tail is not None,
             "t": tiles,
             "d": strips_of(g) if stage.way == "direct" else None,
             "way": stage.way,
@@ -158,7 +181,28 @@ class ConvolutionEngine(Engine[Convolution]):
             "bias": stage.beside[0].name if stage.biased else "",
         }
         made = text_of(stage, target.backend, f"{summary}: {_HOW[stage.way]}", given)
-        return msgspec.structs.replace(made, features="own" if stage.way == "tensor" else "")
+        features: Literal["own", ""] = "own" if stage.way == "tensor" else ""
+        kinds = {a.kind for a in stage.accumulators} | {"" if tail is None else tail.kind}
+        compared = ("maximum",) * bool(kinds & {"max", "sumexp"}) + ("minimum",) * ("min" in kinds)
+        operators = (*made.operators, *compared)
+        return msgspec.structs.replace(made, features=features, operators=operators)
+
+
+def _formula(stage: Convolution) -> str:
+    """Return a result as a formula of the sum of products."""
+    tail = stage.tail
+    if tail is None:
+        return in_words(stage.epilogue, stage.result.of)
+    before = in_words(stage.epilogue, tail.of)
+    if tail.kind:
+        window = "x".join(map(str, tail.window[-stage.dims :]))
+        pooled = f"{tail.kind} of {window}({before})"
+        return filled(in_words(tail.steps, stage.result.of), {POOLED: pooled})
+    gathered = {a.name: f"{a.kind}({before})" for a in stage.accumulators}
+    if not tail.held:
+        return filled(in_words(tail.steps, stage.result.of), gathered)
+    known = {name: filled(in_words(tail.steps, of), gathered) for name, of in tail.outcome.items()}
+    return filled(in_words(tail.after, stage.result.of), known | {tail.held: before})
 
 
 def _geometry(stage: Library, types: Mapping[str, TensorType]) -> Geometry | None:
@@ -175,8 +219,8 @@ def _geometry(stage: Library, types: Mapping[str, TensorType]) -> Geometry | Non
     transposed = "transpose" in stage.aten
     groups = given.get("groups", 1)
     assert isinstance(groups, int)
-    kernel = _three(weight.shape[-dims:], dims, 1)
-    dilation = _three(given.get("dilation", 1), dims, 1)
+    kernel = three(weight.shape[-dims:], dims, 1)
+    dilation = three(given.get("dilation", 1), dims, 1)
     padding = given.get("padding", 0)
     if padding == "same":
         around = [(size - 1) * far for size, far in zip(kernel, dilation, strict=True)]
@@ -191,23 +235,14 @@ def _geometry(stage: Library, types: Mapping[str, TensorType]) -> Geometry | Non
         groups=groups,
         channels=channels // groups if transposed else channels,
         filters=filters if transposed else filters // groups,
-        input=_three(of.shape[-dims:], dims, 1),
+        input=three(of.shape[-dims:], dims, 1),
         kernel=kernel,
-        output=_three(out.shape[-dims:], dims, 1),
-        stride=_three(given.get("stride", 1), dims, 1),
-        padding=_three(padding, dims, 0),
+        output=three(out.shape[-dims:], dims, 1),
+        stride=three(given.get("stride", 1), dims, 1),
+        padding=three(padding, dims, 0),
         dilation=dilation,
         transposed=transposed,
     )
-
-
-def _three(given: object, dims: int, missing: int) -> Three:
-    """Return numbers of depth, height and width; one number is that of all dimensions."""
-    numbers = given if isinstance(given, tuple) else (given,)
-    whole = [int(number) for number in numbers]
-    whole = whole * dims if len(whole) == 1 else whole
-    three = [missing] * (3 - dims) + whole
-    return (three[0], three[1], three[2])
 
 
 def _way(g: Geometry) -> ConvolutionWay | None:

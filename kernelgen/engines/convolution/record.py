@@ -5,7 +5,7 @@ from typing import Literal
 
 import msgspec
 
-from kernelgen.engines.stage import Kernel
+from kernelgen.engines.stage import Kernel, Step, StepValue
 
 CONVOLVED = "convolved"
 """The sum of products in a convolution's epilogue; no operand and no step has the name."""
@@ -45,6 +45,32 @@ class Geometry(msgspec.Struct, frozen=True, kw_only=True):
         return 2 * self.images * prod(places) * taps
 
 
+class Tail(msgspec.Struct, frozen=True, kw_only=True):
+    """A gathering of a convolution's results: in windows, or of all channels of a pixel.
+
+    Channels are gathered into the stage's accumulators.
+
+    Attributes:
+        of: the epilogue's value that is gathered.
+        kind: of a window, max or mean; "" where channels are gathered.
+        window: its sizes, each of which is its stride too.
+        steps: from what is gathered to the result, or to `outcome`.
+        outcome: names in `after` of what is known of a pixel -> accumulators or steps.
+        held: what `after` calls the gathered value; "" if there is one result for all channels.
+        after: from the gathered value of a channel, and from outcomes, to its result.
+        late: names of what is read for a result, and not for what is gathered.
+    """
+
+    of: StepValue
+    kind: Literal["max", "mean", ""] = ""
+    window: Three = (1, 1, 1)
+    steps: tuple[Step, ...] = ()
+    outcome: dict[str, StepValue] = {}
+    held: str = ""
+    after: tuple[Step, ...] = ()
+    late: tuple[str, ...] = ()
+
+
 class Convolution(Kernel, frozen=True, kw_only=True, tag="convolution"):
     """Filters move over the last dimensions of an input.
 
@@ -58,6 +84,7 @@ class Convolution(Kernel, frozen=True, kw_only=True, tag="convolution"):
         extra: torch's output_padding.
         biased: whether what the epilogue reads first is torch's bias, of one dimension.
         way: how its kernels work.
+        tail: what becomes of the epilogue's values; None if they are the results.
     """
 
     aten: str
@@ -66,3 +93,29 @@ class Convolution(Kernel, frozen=True, kw_only=True, tag="convolution"):
     extra: Three
     biased: bool
     way: ConvolutionWay
+    tail: Tail | None = None
+
+    @property
+    def all_steps(self) -> tuple[Step, ...]:
+        """Steps, whenever they are done."""
+        tail = () if self.tail is None else (*self.tail.steps, *self.tail.after)
+        return (*self.epilogue, *tail)
+
+    @property
+    def mapped(self) -> StepValue:
+        """What the epilogue makes of an element."""
+        return self.result.of if self.tail is None else self.tail.of
+
+    @property
+    def window(self) -> Three:
+        """Results of the convolution that become one."""
+        return (1, 1, 1) if self.tail is None else self.tail.window
+
+
+def three(given: object, dims: int, missing: int) -> Three:
+    """Return numbers of depth, height and width; one number is that of all dimensions."""
+    numbers = given if isinstance(given, tuple) else (given,)
+    whole = [int(number) for number in numbers]
+    whole = whole * dims if len(whole) == 1 else whole
+    three = [missing] * (3 - dims) + whole
+    return (three[0], three[1], three[2])

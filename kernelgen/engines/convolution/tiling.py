@@ -106,13 +106,17 @@ class Tiling(NamedTuple):
         return -(-images * prod(self.lattice) // self.columns) * self.filter_tiles
 
 
-def tiling_of(g: Geometry) -> Tiling | None:
-    """Return the constants for a convolution; None if its tables or indexes are too large."""
+def tiling_of(g: Geometry, window: int = 1, *, all_filters: bool = False) -> Tiling | None:
+    """Return the constants for a convolution; None if its tables or indexes are too large.
+
+    A line of pixels has whole windows, a tile all filters where these have to be together.
+    """
     steps = g.stride if g.transposed else (1, 1, 1)
     places = [-(-size // step) for size, step in zip(g.output, steps, strict=True)]
     residues = 1
     for step in reversed(steps):
-        if step != 2 or (residues > 1 and 2 * residues * g.filters > _ROWS):  # noqa: PLR2004
+        beyond = 2 * residues * g.filters > _ROWS
+        if step != 2 or (beyond and (residues > 1 or all_filters)):  # noqa: PLR2004
             break
         residues *= 2
     beside = residues.bit_length() - 1  # dimensions with neighbours in a tile
@@ -143,7 +147,8 @@ def tiling_of(g: Geometry) -> Tiling | None:
     workspace = tiles * blocks * shifts * 2 * part + tiles * len(phases) * rows * 4
     stage_bytes = 2 * shifts * part + 2 * _POSITIONS * STAGE_DEPTH * 2
     stages, some = _memory(_ROWS // rows * stage_bytes)
-    lattice = (places[0], places[1], places[2] + (shifts - 1) * step)
+    line = places[2] + (shifts - 1) * step
+    lattice = (places[0], places[1], line + (-line % window if residues == 1 else 0))
     spanned = 2 + _POSITIONS // prod(lattice)
     if (
         len(taps) * 4 * (4 + shifts * residues) > _MOST_TABLE

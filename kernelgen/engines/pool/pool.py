@@ -43,10 +43,10 @@ class PoolEngine(Engine[Pool]):
 
     def fused(
         self, first: Kernel, second: Kernel, others: Names, arch: Architecture | None
-    ) -> Kernel | None:
+    ) -> tuple[Kernel, ...]:
         """Return a pool with the map of its result."""
         del arch
-        return with_epilogue(first, second, others) if isinstance(first, Pool) else None
+        return with_epilogue(first, second, others) if isinstance(first, Pool) else ()
 
     def words(self, stage: Pool) -> str:
         """Return a pool as a formula."""

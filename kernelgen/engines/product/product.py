@@ -71,15 +71,15 @@ class ProductEngine(Engine[Product]):
 
     def fused(
         self, first: Kernel, second: Kernel, others: Names, arch: Architecture | None
-    ) -> Kernel | None:
+    ) -> tuple[Kernel, ...]:
         """Return a product with a map of its result, for which tensor cores wait meanwhile."""
         del arch
         if not isinstance(first, Product):
-            return None
+            return ()
         costly = sum(step.operator in _COSTLY for step in second.steps)
         # With several runs, their sum would be mapped.
         whole = first.fast.runs == 1 and second.result.type.dtype == "float32"
-        return with_epilogue(first, second, others) if whole and costly <= 1 else None
+        return with_epilogue(first, second, others) if whole and costly <= 1 else ()
 
     def schedule(self, stage: Product, arch: str) -> Schedule:
         """Return the schedule of the fast kernel, or of the C++."""

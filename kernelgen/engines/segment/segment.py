@@ -7,6 +7,7 @@ import msgspec
 from kernelgen.engines.architectures import MULTIPROCESSORS, Architecture, architecture
 from kernelgen.engines.engine import Claim, Engine, Target
 from kernelgen.engines.epilogue import with_epilogue
+from kernelgen.engines.map import Map
 from kernelgen.engines.naming import Names
 from kernelgen.engines.reduce.record import Reduce
 from kernelgen.engines.schedule import (
@@ -48,16 +49,17 @@ class SegmentEngine(Engine[Segment]):
 
     def fused(
         self, first: Kernel, second: Kernel, others: Names, arch: Architecture | None
-    ) -> Kernel | None:
+    ) -> tuple[Kernel, ...]:
         """Return a segment with a map after it, or a reduction and a map as a segment."""
         if isinstance(first, Reduce):
-            return segment_of_both(first, second, arch)
+            both = segment_of_both(first, second, arch) if isinstance(second, Map) else None
+            return () if both is None else (both,)
         if not isinstance(first, Segment):
-            return None
+            return ()
         kinds = {o.type.dtype for o in second.operands if not o.is_number}
         kinds.add(second.result.type.dtype)
         takes = kinds == {"float32"} or first.length <= ROW
-        return with_epilogue(first, second, others) if takes else None
+        return with_epilogue(first, second, others) if takes else ()
 
     def with_way(self, stage: Segment, arch: Architecture | None) -> Segment:
         """Return a segment held as suits an architecture."""

@@ -1,6 +1,6 @@
 """The epilogue of an element as the function `finish` of products and convolutions."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 from kernelgen.engines.stage import Kernel
@@ -13,17 +13,24 @@ OF = "a.beside."
 
 
 def finish_names(
-    stage: Kernel, made: str, backend: Backend, along: Callable[[Reading], str]
+    stage: Kernel,
+    made: str,
+    backend: Backend,
+    along: Callable[[Reading], str],
+    late: Collection[str] = (),
 ) -> dict[str, Any]:
     """Return a template's names for the epilogue of what a kernel has `made` of an element.
 
     `along` gives the C expression for the index of an operand that repeats along some dimensions.
+    `late` are read for an element of the result, and not of the stage's shape.
     """
-    beside = [reading_of(operand, stage.shape, OF) for operand in stage.beside]
+    shapes = dict.fromkeys(late, stage.result.type.shape)
+    beside = [reading_of(o, shapes.get(o.name, stage.shape), OF) for o in stage.beside]
     names = {made: made} | {o.name: _element(o, backend, along) for o in beside}
-    after = body_of(stage.epilogue, [stage.result.of], backend, names)
+    after = body_of(stage.epilogue, [stage.mapped], backend, names)
     return {
         "made": made,
+        "elements": names,
         "backend": backend,
         "beside": beside,
         "beside_tensors": [o for o in beside if not o.is_number],
