@@ -8,6 +8,7 @@ from typing import Literal
 import msgspec
 
 from kernelgen.engines.architectures import Architecture
+from kernelgen.engines.convolution.few import few_of
 from kernelgen.engines.convolution.record import (
     CONVOLVED,
     Convolution,
@@ -47,6 +48,7 @@ _LEAST_TILES = 1 << 11
 _MOST_STRIDE = 3
 _HOW = {
     "tensor": "tensor cores multiply halves of filters and pixels, as accurately as fp32",
+    "few": "threads hold all filters of a pixel, in fp32",
     "direct": "each result is gathered in fp32",
 }
 
@@ -137,24 +139,27 @@ class ConvolutionEngine(Engine[Convolution]):
         out = tuple(size // one for size, one in zip(g.output, stage.window, strict=True))
         columns = g.groups * g.filters
 
-        def of_column(operand: Reading) -> bool:
+        def main_at(operand: Reading) -> str:
+            """Return where each element finds its own in the main case, "" if that takes long."""
             is_late = tail is not None and operand.name in tail.late
             plane = prod(out if is_late else g.output)
-            return (operand.inner, operand.size) == (plane, columns)
+            of_columns = (operand.inner, operand.size) == (plane, columns)
+            return "column" if of_columns else "0" if operand.size == 1 else ""
 
         def along(operand: Reading) -> str:
-            name = f"{OF}{operand.name}"
-            main = "kMain" if of_column(operand) else "false"
-            return f"along<{main}>(a, at, column, {name}_inner, {name}_size)"
+            name, at = f"{OF}{operand.name}", main_at(operand)
+            text = f"along(a, at, column, {name}_inner, {name}_size)"
+            return f"(kMain ? {at} : {text})" if at else text
 
         late = () if tail is None else tail.late
         given = finish_names(stage, CONVOLVED, target.backend, along, late)
-        spread = [o for o in given["spread"] if of_column(o)]
+        spread = [o for o in given["spread"] if main_at(o)]
         if tail is not None:
             given |= tail_names(stage, tail, given["elements"], target.backend)
         given |= {
             "of_columns": [
-                f"{OF}{o.name}_inner == {o.inner} && {OF}{o.name}_size == {o.size} && "
+                f"{OF}{o.name}_inner == {o.inner} && " * (o.size > 1)
+                + f"{OF}{o.name}_size == {o.size} && "
                 for o in spread
             ],
             "tail": tail,
@@ -173,6 +178,7 @@ class ConvolutionEngine(Engine[Convolution]):
             )
             or tail is not None,
             "t": tiles,
+            "f": few_of(g) if stage.way == "few" else None,
             "d": strips_of(g) if stage.way == "direct" else None,
             "way": stage.way,
             "depth": STAGE_DEPTH,
@@ -251,6 +257,8 @@ def _way(g: Geometry) -> ConvolutionWay | None:
         return None
     if strips_of(g) is not None:
         return "direct"
+    if not g.transposed and few_of(g) is not None:
+        return "few"
     if g.transposed and g.stride[2] > _MOST_STRIDE:
         return None  # results far apart would be written one by one
     tiling = tiling_of(g)

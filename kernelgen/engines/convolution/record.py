@@ -10,7 +10,7 @@ from kernelgen.engines.stage import Kernel, Step, StepValue
 CONVOLVED = "convolved"
 """The sum of products in a convolution's epilogue; no operand and no step has the name."""
 
-ConvolutionWay = Literal["tensor", "direct"]
+ConvolutionWay = Literal["tensor", "few", "direct"]
 Three = tuple[int, int, int]
 
 

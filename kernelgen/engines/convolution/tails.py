@@ -1,11 +1,11 @@
 """A convolution and what gathers its results, in windows or over channels, as one stage."""
 
 from collections.abc import Mapping
-from math import prod
 from typing import Any
 
 import msgspec
 
+from kernelgen.engines.convolution.few import few_of
 from kernelgen.engines.convolution.record import CONVOLVED, Convolution, Tail, three
 from kernelgen.engines.convolution.tiling import tiling_of
 from kernelgen.engines.epilogue import Renaming
@@ -13,7 +13,7 @@ from kernelgen.engines.naming import Names
 from kernelgen.engines.pool.record import POOLED, Pool
 from kernelgen.engines.reduce.record import Reduce
 from kernelgen.engines.segment.record import Segment
-from kernelgen.engines.stage import Kernel, Operand, Result, StepValue, operands_of
+from kernelgen.engines.stage import Kernel, Operand, Result, Step, StepValue, operands_of
 from kernelgen.engines.text.stage_text import body_of
 from kernelgen.graph.graph import strides_of
 from kernelgen.problem.record import Backend
@@ -28,7 +28,7 @@ def with_tail(first: Convolution, second: Kernel, others: Names) -> tuple[Kernel
     What a tile holds is gathered: all channels of a pixel, or a window. Of a window over several
     lines, those of a line are, and a pool gathers the rest.
     """
-    if first.way != "tensor" or first.tail is not None or second.shape != first.shape:
+    if first.way == "direct" or first.tail is not None or second.shape != first.shape:
         return ()
     parts = _windows(first, second) if isinstance(second, Pool) else (second,)
     if not parts or not (isinstance(parts[0], Pool) or _gathers_channels(first, parts[0])):
@@ -42,14 +42,22 @@ def _windows(first: Convolution, pool: Pool) -> tuple[Pool, ...]:
     w, g = pool.window, first.geometry
     ones = (1,) * len(w.kernel)
     plain = w.kernel == w.stride and w.dilation == ones and not any(w.padding) and not w.divisor
-    tiling = tiling_of(g)
-    if not plain or w.ceil_mode or len(w.kernel) != first.dims or tiling is None:
+    if not plain or w.ceil_mode or len(w.kernel) != first.dims:
         return ()
-    if tiling.residues == 1 << first.dims:
+    few, tiling = few_of(g), tiling_of(g)
+    if few is not None:
+        return (pool,) if few.steps == three(w.kernel, first.dims, 1) else ()
+    if tiling is not None and tiling.residues == 1 << first.dims:
         return (pool,) if set(w.kernel) == {2} else ()
-    if (g.transposed and max(g.stride) > 1) or w.kernel[-1] not in _WIDTHS:
-        return ()
-    if prod(w.kernel[:-1]) == 1:
+    strided = g.transposed and max(g.stride) > 1
+    return () if strided or w.kernel[-1] not in _WIDTHS else _of_lines(first, pool)
+
+
+def _of_lines(first: Convolution, pool: Pool) -> tuple[Pool, ...]:
+    """Return a pool along the width, and that of what it makes along the other dimensions."""
+    w = pool.window
+    ones = (1,) * len(w.kernel)
+    if w.kernel[:-1] == ones[:-1]:
         return (pool,)
     across, along = (*ones[:-1], w.kernel[-1]), (*w.kernel[:-1], 1)
     shape = (*first.shape[:-1], first.shape[-1] // w.kernel[-1])
@@ -78,15 +86,15 @@ def _gathers_channels(first: Convolution, second: Kernel) -> bool:
         return False
     if isinstance(second, Segment) and second.extent is not None:
         return False
+    if second.dims != (len(first.shape) - first.dims - 1,) or len(second.results) != 1:
+        return False
+    if any(a.kind not in _KINDS for a in second.accumulators):
+        return False
+    if few_of(first.geometry) is not None:
+        return True
     # A result for each channel is written as neighbours, of which a tile may not have all filters.
     tiling = tiling_of(first.geometry, all_filters=isinstance(second, Reduce))
-    return (
-        second.dims == (len(first.shape) - first.dims - 1,)
-        and all(a.kind in _KINDS for a in second.accumulators)
-        and len(second.results) == 1
-        and tiling is not None
-        and tiling.filter_tiles == 1
-    )
+    return tiling is not None and tiling.filter_tiles == 1
 
 
 def _fused(first: Convolution, second: Kernel, others: Names) -> Convolution | None:
@@ -137,6 +145,7 @@ def _fused(first: Convolution, second: Kernel, others: Names) -> Convolution | N
         name=others.kernel((first.name, second.name), first.name),
         beside=(*first.beside, *before.further, *names.further),
         epilogue=(*first.epilogue, *before.steps),
+        way="few" if few_of(first.geometry) is not None else first.way,
         accumulators=accumulators,
         results=(msgspec.structs.replace(second.result, of=names.new(second.result.of)),),
         tail=Tail(
@@ -160,14 +169,34 @@ def tail_names(
     wanted = list(tail.outcome.values()) if tail.held else [stage.result.of]
     outcome = body_of(tail.steps, wanted, backend, names)
     names |= {name: f"known.{name}" for name in tail.outcome} | {tail.held: tail.held}
-    after = body_of(tail.after, [stage.result.of], backend, names)
+    # A division for each channel is a product with the inverse, which is known of the pixel.
+    divisors = [name for name in map(_divisor, tail.after) if name in tail.outcome]
+    inverses = {name: f"{name}_inverse" for name in divisors}
+    names |= {inverse: f"known.{inverse}" for inverse in inverses.values()}
+    steps = [
+        msgspec.structs.replace(
+            step,
+            operator="mul",
+            arguments={**step.arguments, "other": inverses[_divisor(step)]},
+        )
+        if _divisor(step) in inverses
+        else step
+        for step in tail.after
+    ]
+    after = body_of(steps, [stage.result.of], backend, names)
+    values = dict(zip(tail.outcome or ["result"], outcome.values, strict=True))
     kinds = {a.kind: a.name for a in stage.accumulators}
     return {
         "accumulators": stage.accumulators,
         "most": kinds.get("max", "most"),
-        "outcomes": list(tail.outcome) if tail.held else ["result"],
+        "outcomes": [*values, *inverses.values()],
         "outcome_lines": outcome.lines,
-        "outcome_values": outcome.values,
+        "outcome_values": [*values.values(), *(f"1.0f / ({values[name]})" for name in inverses)],
         "after_lines": after.lines,
         "after_value": after.values[0],
     }
+
+
+def _divisor(step: Step) -> str:
+    """Return the name of what a step divides by; "" if it does not."""
+    return str(step.arguments["other"]) if step.operator in {"div", "div_exact"} else ""

@@ -120,13 +120,13 @@ def tiling_of(g: Geometry, window: int = 1, *, all_filters: bool = False) -> Til
             break
         residues *= 2
     beside = residues.bit_length() - 1  # dimensions with neighbours in a tile
-    phases_of = [_phases(g, dim, together=dim >= 3 - beside) for dim in range(3)]
-    shifts, step = _shifts(g, phases_of[2])
-    groups = [_groups(phase, shifts) for phase in phases_of[2]]
+    by_dim = [phases_of(g, dim, together=dim >= 3 - beside) for dim in range(3)]
+    shifts, step = _shifts(g, by_dim[2])
+    groups = [_groups(phase, shifts) for phase in by_dim[2]]
     firsts = [[group[0] for group in found] for found in groups]
     distances = tuple(
         tuple(sorted({one.distance for phase in phases for one in phase}))
-        for phases in (phases_of[0], phases_of[1], firsts)
+        for phases in (by_dim[0], by_dim[1], firsts)
     )
     needed = g.filters * residues
     rows = _ROWS if 2 * needed > _ROWS else _ROWS // 2
@@ -134,8 +134,8 @@ def tiling_of(g: Geometry, window: int = 1, *, all_filters: bool = False) -> Til
     taps: list[Tap] = []
     phases: list[Phase] = []
     blocks = 0
-    for depth, height, width in product(*map(range, map(len, phases_of))):
-        reaches = product(phases_of[0][depth], phases_of[1][height], groups[width])
+    for depth, height, width in product(*map(range, map(len, by_dim))):
+        reaches = product(by_dim[0][depth], by_dim[1][height], groups[width])
         found = [_tap(g, distances, *three) for three in reaches]
         own = -(-g.channels * len(found) // STAGE_DEPTH)
         phases.append(Phase(len(taps), len(found), own, blocks, depth, height, width))
@@ -164,7 +164,7 @@ def tiling_of(g: Geometry, window: int = 1, *, all_filters: bool = False) -> Til
         chunk=chunk,
         shifts=shifts,
         step=step,
-        padded=_is_padded(g, lattice, distances),
+        padded=is_padded(g, lattice, distances),
         lattice=lattice,
         width=places[2],
         distances=distances,
@@ -190,7 +190,7 @@ def _memory(stage_bytes: int) -> tuple[int, int]:
     return min(stages, _MOST_STAGES), some
 
 
-def _phases(g: Geometry, dim: int, *, together: bool) -> list[list[Reach]]:
+def phases_of(g: Geometry, dim: int, *, together: bool) -> list[list[Reach]]:
     """Return, for each result of a stride or for all together, where taps of a dimension read."""
     taps = range(g.kernel[dim])
     padding, dilation, stride = g.padding[dim], g.dilation[dim], g.stride[dim]
@@ -250,7 +250,7 @@ def _tap(
     return Tap(offset, places[0], places[1], places[2], tuple(weights))
 
 
-def _is_padded(
+def is_padded(
     g: Geometry, lattice: tuple[int, ...], distances: tuple[tuple[int, ...], ...]
 ) -> bool:
     """Whether some tap of some pixel reads outside of the input."""
