@@ -2,7 +2,7 @@
 # problem: conv1d_dilated_gelu
 # source: conv1d_dilated_gelu.yaml (sha256 6a7946c38d4490c2)
 # backend: cuda, sm_90a
-# templates: frame/head.py.jinja (sha256 382091b3451f0cdf)
+# templates: frame/head.py.jinja (sha256 cfc3a1ffde7cff48)
 # render again: kernelgen render conv1d_dilated_gelu
 """1-D convolution with stride and dilation, then GELU.
 
@@ -112,10 +112,9 @@ struct Arguments {
 };
 
 // Where an operand that repeats has its element for that at `at`; most have one for each column.
-template <bool kOfColumns>
 __device__ int64_t along(const Arguments& a, int64_t at, int64_t column, int64_t inner,
     int64_t size) {
-  if (kOfColumns || (inner == a.plane && size == a.columns)) return column;
+  if (inner == a.plane && size == a.columns) return column;
   return size == 1 ? 0 : at / inner % size;
 }
 
@@ -123,8 +122,8 @@ __device__ int64_t along(const Arguments& a, int64_t at, int64_t column, int64_t
 // `kMain`: operands that have an element for each column in the main case have it now.
 template <bool kMain>
 __device__ float finish(const Arguments& a, int64_t at, int64_t column, float convolved) {
-  const float add_ = convolved + __ldg(a.beside.bias + along<kMain>(a, at, column,
-      a.beside.bias_inner, a.beside.bias_size));
+  const float add_ = convolved + __ldg(a.beside.bias + (kMain ? column : along(a, at, column,
+      a.beside.bias_inner, a.beside.bias_size)));
   return gelu_erfc(add_);
 }
 
@@ -189,7 +188,6 @@ __global__ void __launch_bounds__(kThreads) convolve(Arguments a, Sizes s, int64
     a.out[at] = finish<false>(a, at, filter, sum);
   }
 }
-
 bool is_main(const Sizes& s) {
   using M = MainSizes;
   return s.channels == M::channels && s.filters == M::filters && s.in_d == M::in_d &&
@@ -247,9 +245,9 @@ __device__ float larger(float a, float b) {
   return found;
 }
 
-// Waits for the threads of a warpgroup, by one of the block's 16 barriers; __syncthreads is 0.
-__device__ void sync_warpgroup(int barrier) {
-  asm volatile("bar.sync %0, 128;" ::"r"(barrier) : "memory");
+// Waits for so many of the threads, by one of the block's 16 barriers; __syncthreads is 0.
+__device__ void sync_threads(int barrier, int threads) {
+  asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
 }
 
 // Makes what the thread has written in shared memory visible to wgmma.
@@ -619,7 +617,7 @@ __device__ void produce(
     unsigned* of_warps = barriers.largest[warpgroup][odd];
     odd ^= 1;
     if (lane == 0) of_warps[place / kWarp] = largest;
-    ptx::sync_warpgroup(3 + warpgroup);
+    ptx::sync_threads(3 + warpgroup, kWarpgroup);
 #pragma unroll
     for (int i = 0; i < kWarpgroup / kWarp; ++i) largest = max(largest, of_warps[i]);
     const unsigned exponent = min(max(largest >> 23, static_cast<unsigned>(kLeastExponent)), 254u);
@@ -704,7 +702,8 @@ __device__ void store_lines(
     const Arguments& a, const Item& item, int pixels, int first_pixel, int columns, int first_row,
     const float* lines) {
   using M = MainSizes;
-  constexpr int kAtOnce = kLine / kWarp;
+  constexpr int kWide = 2;  // neighbours of out that are written together
+  constexpr int kAtOnce = (kLine + kWide * kWarp - 1) / (kWide * kWarp);
   constexpr int kPlane = M::out_d * M::out_h * M::out_w;
   constexpr int kColumns = kGroups * M::filters;
   constexpr int kTurns = kWarpgroup / kWarp;
@@ -715,7 +714,7 @@ __device__ void store_lines(
   int offsets[kAtOnce];  // of results in a plane, from the first image; -1 if there is none
 #pragma unroll
   for (int i = 0; i < kAtOnce; ++i) {
-    const int column = lane + i * kWarp;
+    const int column = (lane + i * kWarp) * kWide;
     const int pixel = first_pixel + column;
     const Place at = place_of(pixel);
     const int z = at.z, y = at.y, x = at.x;
@@ -726,7 +725,7 @@ __device__ void store_lines(
   }
   const int64_t from = (int64_t{first_image} * kColumns + item.group * M::filters + first_filter) *
                        kPlane;
-  const float* of_warp = lines + warp * kPitch + lane;
+  const float* of_warp = lines + warp * kPitch + lane * kWide;
 #pragma unroll
   for (int n = 0; n < kLines / kTurns; ++n) {
     const int line = n * kTurns;
@@ -734,14 +733,13 @@ __device__ void store_lines(
     const int64_t start = from + line * int64_t{kPlane};
 #pragma unroll
     for (int i = 0; i < kAtOnce; ++i) {
-      if (offsets[i] < 0) continue;
+      const bool exists = offsets[i] >= 0;
+      const float* from_line = of_warp + n * kTurns * kPitch + i * kWarp * kWide;
       const int64_t at = start + offsets[i];
-      const float value = of_warp[n * kTurns * kPitch + i * kWarp];
-      a.out[at] = value;
+      if (exists) *reinterpret_cast<float2*>(a.out + at) = *reinterpret_cast<const float2*>(from_line);
     }
   }
 }
-
 // A thread has columns 8 j + c and 8 j + c + 1 of rows r and r + 8.
 __device__ void store_tile(
     const Arguments& a, const Workspace* work, const Item& item, int pixels, int warpgroup,
@@ -754,6 +752,10 @@ __device__ void store_tile(
   const int row = first_row + warp * 16 + lane / 4;
   const float* inverse = work->inverse + item.tile * kRows + row;
   const float inverses[] = {inverse[0], inverse[8]};
+  // Whether rows of the warp are filters.
+  const bool has_filters = MainSizes::filters % kTileFilters == 0 ||
+                           item.first_filter + row_of(first_row + warp * 16).filter <
+                               MainSizes::filters;
   const auto finished = [&](int index, int half) {
     const int filter = item.first_filter + row_of(row + 8 * half).filter;
     const int column = item.group * MainSizes::filters + min(filter, MainSizes::filters - 1);
@@ -764,16 +766,16 @@ __device__ void store_tile(
     const int columns = min(kSome, kPixels - first);
 #pragma unroll
     for (int j = 0; j < kSome / 8; ++j) {
-      if (8 * j >= columns) break;
+      if (8 * j >= columns || !has_filters) break;
       const int sum = 4 * j + first / 2;
       float* to = lines + (warp * 16 + lane / 4) * kPitch + 8 * j + lane % 4 * 2;
       *reinterpret_cast<float2*>(to) = make_float2(finished(sum, 0), finished(sum + 1, 0));
       *reinterpret_cast<float2*>(to + 8 * kPitch) =
           make_float2(finished(sum + 2, 1), finished(sum + 3, 1));
     }
-    ptx::sync_warpgroup(1 + warpgroup);
+    ptx::sync_threads(1 + warpgroup, kWarpgroup);
     store_lines(a, item, pixels, item.first_pixel + first, columns, first_row, lines);
-    ptx::sync_warpgroup(1 + warpgroup);
+    ptx::sync_threads(1 + warpgroup, kWarpgroup);
   }
 }
 
@@ -836,7 +838,6 @@ __global__ void __launch_bounds__(kThreads, 1) convolve(
 
 constexpr int kRepairThreads = 256;
 constexpr int kRepairBlocks = 528;
-
 // Computes wide pixels again, each in all rows of its tile.
 __global__ void __launch_bounds__(kRepairThreads) repair(
     Arguments a, const Workspace* work, int pixels, int items) {
@@ -851,11 +852,12 @@ __global__ void __launch_bounds__(kRepairThreads) repair(
     const Item item = item_of(which / kParts, tiles_of(pixels));
     const int last = min(static_cast<int>(which % kParts + 1) * kWarp, kPixels);
     // Pixels whose shifts reach a warp's positions come before these.
-    int column = static_cast<int>(which % kParts) * kWarp - (kShifts - 1) * kShift;
-    for (column = max(column, 0) + threadIdx.x % kWarp; column < last; column += kWarp) {
-    const int pixel = item.first_pixel + column;
-    const Place at = place_of(pixel);
-    for (int row = threadIdx.x / kWarp; row < kRows; row += kRepairThreads / kWarp) {
+    int first = max(static_cast<int>(which % kParts) * kWarp - (kShifts - 1) * kShift, 0);
+    for (int i = threadIdx.x; i < (last - first) * kRows; i += kRepairThreads) {
+      const int column = first + i % (last - first);
+      const int row = i / (last - first);
+      const int pixel = item.first_pixel + column;
+      const Place at = place_of(pixel);
       const Row of = row_of(row);
       const int filter = item.first_filter + of.filter;
       const int z = at.z, y = at.y, x = at.x;
@@ -869,7 +871,6 @@ __global__ void __launch_bounds__(kRepairThreads) repair(
       const float sum = general::sum_of<int>(a, sizes, at.image, of_out, z, y, x);
       a.out[to] = finish<false>(a, to, of_out, sum);
     }
-    }
   }
 }
 
@@ -877,7 +878,7 @@ __global__ void __launch_bounds__(kRepairThreads) repair(
 // are as in the main case.
 bool takes(const Arguments& a, int64_t images) {
   cudaFuncAttributes kernel = {};
-  return a.beside.bias_inner == a.plane && a.beside.bias_size == a.columns &&
+  return a.beside.bias_inner == 43688 && a.beside.bias_size == 128 &&
       images * kImagePixels < INT32_MAX / (kTiles * 4) * int64_t{kPixels} &&
          images * kImagePixels < INT32_MAX - 2 * kPositions &&
          cudaFuncGetAttributes(&kernel, convolve) == cudaSuccess && kernel.sharedSizeBytes > 0;

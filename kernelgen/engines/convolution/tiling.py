@@ -14,7 +14,7 @@ _HALO = 8  # of these, at most, that only shifts read
 _MOST_SHIFTS = 3  # whose filters have room in a stage
 _FILLING = 0.5  # of the time of a stage's products, what filling it takes
 _MOST_BYTES = 226 << 10  # of shared memory
-_BYTES_OF_PIXEL = 512  # of results that two warpgroups write; their lines have 8 more
+_BYTES_OF_PIXEL = 512  # of results that two warpgroups write
 _MOST_STAGES = 4
 _MOST_WIDE = 4096  # warps' pixels that are computed again one by one
 _MOST_PLACES = 32  # of taps in a dimension: bits of a mask
@@ -77,6 +77,8 @@ class Tiling(NamedTuple):
         plane: elements of a channel of the input.
         stages: that a ring holds.
         some: pixels of a tile that are written at once.
+        pad: pixels between their lines in shared memory.
+        pairs: whether neighbours along the width are written together.
         workspace: bytes.
     """
 
@@ -98,6 +100,8 @@ class Tiling(NamedTuple):
     plane: int
     stages: int
     some: int
+    pad: int
+    pairs: bool
     most_wide: int
     workspace: int
 
@@ -146,9 +150,12 @@ def tiling_of(g: Geometry, window: int = 1, *, all_filters: bool = False) -> Til
     part = rows * STAGE_DEPTH * 2  # bytes of hi or lo
     workspace = tiles * blocks * shifts * 2 * part + tiles * len(phases) * rows * 4
     stage_bytes = 2 * shifts * part + 2 * _POSITIONS * STAGE_DEPTH * 2
-    stages, some = _memory(_ROWS // rows * stage_bytes)
+    columns = _POSITIONS - (_HALO if shifts > 1 else 0)
+    stages, some = _memory(_ROWS // rows * stage_bytes, columns)
+    pairs = g.output[2] % 2 == 0 and (residues > 1 or steps[2] == 1)
     line = places[2] + (shifts - 1) * step
-    lattice = (places[0], places[1], line + (-line % window if residues == 1 else 0))
+    whole = max(window, 1 + pairs) if residues == 1 else 1
+    lattice = (places[0], places[1], line + -line % whole)
     spanned = 2 + _POSITIONS // prod(lattice)
     if (
         len(taps) * 4 * (4 + shifts * residues) > _MOST_TABLE
@@ -160,7 +167,7 @@ def tiling_of(g: Geometry, window: int = 1, *, all_filters: bool = False) -> Til
     return Tiling(
         rows=rows,
         residues=residues,
-        columns=_POSITIONS - (_HALO if shifts > 1 else 0),
+        columns=columns,
         chunk=chunk,
         shifts=shifts,
         step=step,
@@ -176,18 +183,25 @@ def tiling_of(g: Geometry, window: int = 1, *, all_filters: bool = False) -> Til
         plane=prod(g.input),
         stages=stages,
         some=some,
+        pad=_pad(some),
+        pairs=pairs,
         most_wide=_MOST_WIDE,
         workspace=workspace + 4 + 4 * _MOST_WIDE,
     )
 
 
-def _memory(stage_bytes: int) -> tuple[int, int]:
+def _memory(stage_bytes: int, columns: int) -> tuple[int, int]:
     """Return how many stages a block holds, and how many pixels of a tile it writes at once."""
-    for some in (_POSITIONS, _POSITIONS // 2):
-        stages = (_MOST_BYTES - (some + 8) * _BYTES_OF_PIXEL) // stage_bytes
+    for some in (columns, _POSITIONS // 2):
+        stages = (_MOST_BYTES - (some + _pad(some)) * _BYTES_OF_PIXEL) // stage_bytes
         if stages > 1:
             break
     return min(stages, _MOST_STAGES), some
+
+
+def _pad(some: int) -> int:
+    """Return how many pixels keep eight lines, beside each other, off the same banks."""
+    return 0 if some % 16 else 8
 
 
 def phases_of(g: Geometry, dim: int, *, together: bool) -> list[list[Reach]]:
