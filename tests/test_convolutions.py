@@ -9,7 +9,7 @@ from unittest import mock
 
 import planned_models
 import pytest
-from planned_models import Planned, problem_of
+from planned_models import Planned, emulated, problem_of
 from products_on_the_cpu import for_the_cpu
 
 from kernelgen.engines.convolution import convolution
@@ -303,15 +303,32 @@ def test_operands_have_other_names_than_a_convolution(
     assert len(it.launched) == 1
 
 
-# An expression of the tensor cores' kernel, and what is wrong instead.
+# A sample, an expression of its kernel, and what is wrong instead.
 MUTANTS = {
-    "no lo of filters": ("add(filter_lo, pixel_hi, false);", "add(filter_hi, pixel_hi, false);"),
-    "no lo of pixels": ("add(filter_hi, pixel_lo, true);", ""),
-    "only the last stage counts": ("fmaf(sum[i], inverse, total[i])", "sum[i] * inverse"),
-    "shifts read the same": ("shift * kShift", "0"),
-    "scales of one warp": ("largest = max(largest, of_warps[i]);", ";"),
-    "images have one place": ("image * (kColumns * kPlane)", "0"),
-    "wide pixels do not matter": ("__any_sync(kAllLanes, wide)", "false"),
+    "no lo of filters": (
+        "3x3",
+        "add(filter_lo, pixel_hi, false);",
+        "add(filter_hi, pixel_hi, false);",
+    ),
+    "no lo of pixels": ("3x3", "add(filter_hi, pixel_lo, true);", ""),
+    "only the last stage counts": (
+        "3x3",
+        "fmaf(sum[i], inverse, total[i])",
+        "sum[i] * inverse",
+    ),
+    "shifts read the same": ("3x3", "shift * kShift", "0"),
+    "scales of one warp": ("3x3", "largest = max(largest, of_warps[i]);", ";"),
+    "images have one place": ("3x3", "image * (kColumns * kPlane)", "0"),
+    "wide pixels do not matter": ("3x3", "__any_sync(kAllLanes, wide)", "false"),
+    "wide pixels are not gathered": ("least channel", "__any_sync(kAllLanes, wide)", "false"),
+    "windows lie beside each other": (
+        "mean of four",
+        "first_pixel + column * kWindowW",
+        "first_pixel + column",
+    ),
+    "a pixel has a channel": ("softmax", "line_of(filter, slab) * kLinePitch", "0"),
+    "few channels are one": ("logsumexp", "sources[p].from += kPlane;", ";"),
+    "neighbours are one": ("mean of eight neighbours", "sums[residue][filter]", "sums[0][filter]"),
 }
 
 
@@ -320,22 +337,26 @@ MUTANTS = {
 def test_mutants_of_a_convolution_are_found(
     mutant: str, tmp_path: Path, compiled_folder: Path
 ) -> None:
-    right, wrong = MUTANTS[mutant]
+    name, right, wrong = MUTANTS[mutant]
 
     def mutated(source: str) -> str:
         assert source.count(right) == 1
-        return for_the_cpu(source.replace(right, wrong))
+        prepare = for_the_cpu if "wgmma" in source else emulated
+        return prepare(source.replace(right, wrong))
 
-    with mock.patch.object(planned_models, "for_the_cpu", mutated):
-        it = planned(tmp_path, compiled_folder, "3x3")
+    with mock.patch.multiple(planned_models, for_the_cpu=mutated, emulated=mutated):
+        it = planned(tmp_path, compiled_folder, name)
     with pytest.raises(AssertionError):
         it.check(*_uneven(it, special="wide" in mutant))
 
 
 @pytest.mark.ci
 @pytest.mark.parametrize("special", [False, True])
-def test_uneven_pixels_are_right(tmp_path: Path, compiled_folder: Path, *, special: bool) -> None:
-    it = planned(tmp_path, compiled_folder, "3x3")
+@pytest.mark.parametrize("name", ["3x3", "least channel", "softmax", "largest of two"])
+def test_uneven_pixels_are_right(
+    name: str, tmp_path: Path, compiled_folder: Path, *, special: bool
+) -> None:
+    it = planned(tmp_path, compiled_folder, name)
     it.check(*_uneven(it, special=special))
 
 

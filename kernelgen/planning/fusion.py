@@ -5,7 +5,7 @@ import msgspec
 from kernelgen.engines.architectures import Architecture
 from kernelgen.engines.known import ENGINES, engine_of
 from kernelgen.engines.naming import Names
-from kernelgen.engines.stage import Kernel, Library, Stage, made_types, reads
+from kernelgen.engines.stage import Kernel, Library, Stage, made_types, reads, writes
 from kernelgen.planning.plan import Plan
 
 
@@ -55,17 +55,17 @@ def _with_stages_fused(plan: Plan, arch: Architecture | None) -> Plan:
     for stage in reversed(plan.stages):
         first: Stage | None = stage
         while isinstance(first, Kernel):
-            first = _fuse(stages, first, {*plan.outputs, *plan.updates.values()}, arch)
+            first = _fuse(plan, stages, first, arch)
     return msgspec.structs.replace(plan, stages=tuple(stages))
 
 
 def _fuse(
-    stages: list[Stage], first: Kernel, returned: set[str], arch: Architecture | None
+    plan: Plan, stages: list[Stage], first: Kernel, arch: Architecture | None
 ) -> Kernel | None:
     """Fuse a stage with its only reader; return what both became, None if nothing."""
-    made = {result.value for result in first.results}
+    made = set(writes(first))
     readers = [stage for stage in stages if made.intersection(reads(stage))]
-    if len(readers) != 1 or made & returned:
+    if len(readers) != 1 or made & {*plan.outputs, *plan.updates.values()}:
         return None
     (second,) = readers
     if not isinstance(second, Kernel):
@@ -73,7 +73,9 @@ def _fuse(
     names = [stage.name for stage in stages if stage not in (first, second)]
     offers = (engine.fused(first, second, Names(*names), arch) for engine in ENGINES)
     fused = next(filter(None, offers), ())
-    if not fused:
+    known = {source.name for source in plan.sources}.union(*map(writes, stages))
+    new = set().union(*map(writes, fused)) - set(writes(second))
+    if not fused or new & known:
         return None
     at = stages.index(second)
     stages[at : at + 1] = fused

@@ -64,6 +64,8 @@ def few_of(g: Geometry) -> Few | None:
     few = g.groups == 1 and g.channels <= _MOST_CHANNELS and filters <= _MOST_FILTERS
     if not few or sums > _MOST_SUMS or g.channels * prod(g.kernel) > _MOST_DEPTH:
         return None
+    if max(filters * prod(g.output), g.channels * prod(g.input)) >= 1 << 31:
+        return None
     reaches = [phases_of(g, dim, together=True)[0] for dim in range(3)]
     distances = tuple(tuple(one.distance for one in of) for of in reaches)
     lattice = tuple(-(-size // step) for size, step in zip(g.output, steps, strict=True))
