@@ -2,7 +2,7 @@
 # problem: conv1d_dilated_gelu
 # source: conv1d_dilated_gelu.yaml (sha256 6a7946c38d4490c2)
 # backend: cuda, sm_90a
-# templates: frame/head.py.jinja (sha256 cfc3a1ffde7cff48)
+# templates: frame/head.py.jinja (sha256 6ba79b8d26c492e1)
 # render again: kernelgen render conv1d_dilated_gelu
 """1-D convolution with stride and dilation, then GELU.
 
@@ -736,7 +736,8 @@ __device__ void store_lines(
       const bool exists = offsets[i] >= 0;
       const float* from_line = of_warp + n * kTurns * kPitch + i * kWarp * kWide;
       const int64_t at = start + offsets[i];
-      if (exists) *reinterpret_cast<float2*>(a.out + at) = *reinterpret_cast<const float2*>(from_line);
+      const auto* pair = reinterpret_cast<const float2*>(from_line);
+      if (exists) *reinterpret_cast<float2*>(a.out + at) = *pair;
     }
   }
 }

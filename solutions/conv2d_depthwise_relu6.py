@@ -2,7 +2,7 @@
 # problem: conv2d_depthwise_relu6
 # source: conv2d_depthwise_relu6.yaml (sha256 20be119546433f2b)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 cfc3a1ffde7cff48)
+# templates: frame/head.py.jinja (sha256 6ba79b8d26c492e1)
 # render again: kernelgen render conv2d_depthwise_relu6
 """2-D convolution of each channel by itself, then ReLU6.
 
@@ -57,8 +57,8 @@ __device__ float smaller(float a, float b) {
 
 __device__ float minimum(float a, float b) { return ptx::smaller(a, b); }
 
-// Where the bounds are the wrong way round, the upper one counts. Beside a zero, the instructions for
-// the larger and the smaller would lose the sign of another.
+// Where the bounds are the wrong way round, the upper one counts. Beside a zero, the instructions
+// for the larger and the smaller would lose the sign of another.
 __device__ float clamp(float x, float least, float most) {
   const float raised = least == 0.0f ? (x < least ? least : x) : maximum(x, least);
   return most == 0.0f ? (raised > most ? most : raised) : minimum(raised, most);

@@ -2,7 +2,7 @@
 # problem: conv2d_relu_add
 # source: conv2d_relu_add.yaml (sha256 54f24aeb1df71263)
 # backend: cuda, sm_90a
-# templates: frame/head.py.jinja (sha256 5eb0718ad95e0427)
+# templates: frame/head.py.jinja (sha256 bde32b434d428aae)
 # render again: kernelgen render conv2d_relu_add
 """2-D convolution, ReLU, then a bias for each channel.
 
@@ -731,7 +731,8 @@ __device__ void store_lines(
       const bool exists = offsets[i] >= 0;
       const float* from_line = of_warp + n * kTurns * kPitch + i * kWarp * kWide;
       const int64_t at = start + offsets[i];
-      if (exists) *reinterpret_cast<float2*>(a.out + at) = *reinterpret_cast<const float2*>(from_line);
+      const auto* pair = reinterpret_cast<const float2*>(from_line);
+      if (exists) *reinterpret_cast<float2*>(a.out + at) = *pair;
     }
   }
 }

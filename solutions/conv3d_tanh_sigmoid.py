@@ -2,7 +2,7 @@
 # problem: conv3d_tanh_sigmoid
 # source: conv3d_tanh_sigmoid.yaml (sha256 bb9b5e6d22a11209)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 cfc3a1ffde7cff48)
+# templates: frame/head.py.jinja (sha256 46c73e174825c6d3)
 # render again: kernelgen render conv3d_tanh_sigmoid
 """3-D convolution of three channels, scaled, tanh and sigmoid.
 
@@ -218,7 +218,8 @@ cudaError_t launch(const Arguments& a, const Sizes& s, cudaStream_t stream) {
 
 }  // namespace general
 
-// Few channels and few filters: fp32 on CUDA cores. A thread has all filters of some pixels; a value is read for all of its products.
+// Few channels and few filters: fp32 on CUDA cores. A thread has all filters of some pixels; a
+// value is read for all of its products.
 namespace few {
 
 constexpr int kThreads = 128;
@@ -316,8 +317,8 @@ __global__ void __launch_bounds__(kThreads, 4) convolve(Arguments a, int pixels)
     Source sources[kPixels];
 #pragma unroll
     for (int p = 0; p < kPixels; ++p) {
-      sources[p] = source_of(a, min(first + p * kThreads + static_cast<int>(threadIdx.x),
-          pixels - 1));
+      const int pixel = first + p * kThreads + static_cast<int>(threadIdx.x);
+      sources[p] = source_of(a, min(pixel, pixels - 1));
     }
     const float* of_channel = weights;
 #pragma unroll 1

@@ -2,7 +2,7 @@
 # problem: conv_transpose2d_clamp
 # source: conv_transpose2d_clamp.yaml (sha256 996ca6618221cbdf)
 # backend: cuda, sm_90a
-# templates: frame/head.py.jinja (sha256 cfc3a1ffde7cff48)
+# templates: frame/head.py.jinja (sha256 6ba79b8d26c492e1)
 # render again: kernelgen render conv_transpose2d_clamp
 """2-D transposed convolution of stride 2, scaled and clamped.
 
@@ -59,8 +59,8 @@ __device__ float smaller(float a, float b) {
 
 __device__ float minimum(float a, float b) { return ptx::smaller(a, b); }
 
-// Where the bounds are the wrong way round, the upper one counts. Beside a zero, the instructions for
-// the larger and the smaller would lose the sign of another.
+// Where the bounds are the wrong way round, the upper one counts. Beside a zero, the instructions
+// for the larger and the smaller would lose the sign of another.
 __device__ float clamp(float x, float least, float most) {
   const float raised = least == 0.0f ? (x < least ? least : x) : maximum(x, least);
   return most == 0.0f ? (raised > most ? most : raised) : minimum(raised, most);
@@ -770,7 +770,8 @@ __device__ void store_lines(
       const bool exists = offsets[i] >= 0;
       const float* from_line = of_warp + n * kTurns * kPitch + i * kWarp * kWide;
       const int64_t at = start + offsets[i];
-      if (exists) *reinterpret_cast<float2*>(a.out + at) = *reinterpret_cast<const float2*>(from_line);
+      const auto* pair = reinterpret_cast<const float2*>(from_line);
+      if (exists) *reinterpret_cast<float2*>(a.out + at) = *pair;
     }
   }
 }

@@ -2,7 +2,7 @@
 # problem: conv_transpose3d_residual
 # source: conv_transpose3d_residual.yaml (sha256 3901c7b90327e066)
 # backend: cuda, sm_90a
-# templates: frame/head.py.jinja (sha256 cfc3a1ffde7cff48)
+# templates: frame/head.py.jinja (sha256 6ba79b8d26c492e1)
 # render again: kernelgen render conv_transpose3d_residual
 """3-D transposed convolution of stride 2, added to and multiplied by itself.
 
@@ -751,7 +751,8 @@ __device__ void store_lines(
       const bool exists = offsets[i] >= 0;
       const float* from_line = of_warp + n * kTurns * kPitch + i * kWarp * kWide;
       const int64_t at = start + offsets[i];
-      if (exists) *reinterpret_cast<float2*>(a.out + at) = *reinterpret_cast<const float2*>(from_line);
+      const auto* pair = reinterpret_cast<const float2*>(from_line);
+      if (exists) *reinterpret_cast<float2*>(a.out + at) = *pair;
     }
   }
 }

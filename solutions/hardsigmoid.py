@@ -74,8 +74,8 @@ __device__ float smaller(float a, float b) {
 
 __device__ float minimum(float a, float b) { return ptx::smaller(a, b); }
 
-// Where the bounds are the wrong way round, the upper one counts. Beside a zero, the instructions for
-// the larger and the smaller would lose the sign of another.
+// Where the bounds are the wrong way round, the upper one counts. Beside a zero, the instructions
+// for the larger and the smaller would lose the sign of another.
 __device__ float clamp(float x, float least, float most) {
   const float raised = least == 0.0f ? (x < least ? least : x) : maximum(x, least);
   return most == 0.0f ? (raised > most ? most : raised) : minimum(raised, most);

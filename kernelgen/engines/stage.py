@@ -130,7 +130,7 @@ class Kernel(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def mapped(self) -> StepValue:
-        """What the epilogue makes of an element."""
+        """The value that the epilogue makes of an element."""
         return self.result.of
 
     @property

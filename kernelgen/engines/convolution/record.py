@@ -103,7 +103,7 @@ class Convolution(Kernel, frozen=True, kw_only=True, tag="convolution"):
 
     @property
     def mapped(self) -> StepValue:
-        """What the epilogue makes of an element."""
+        """The value that the epilogue makes of an element."""
         return self.result.of if self.tail is None else self.tail.of
 
     @property
