@@ -2,7 +2,7 @@
 # problem: conv3d_tanh_sigmoid
 # source: conv3d_tanh_sigmoid.yaml (sha256 bb9b5e6d22a11209)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 46c73e174825c6d3)
+# templates: frame/head.py.jinja (sha256 b8662f97ee0f3954)
 # render again: kernelgen render conv3d_tanh_sigmoid
 """3-D convolution of three channels, scaled, tanh and sigmoid.
 
@@ -233,6 +233,7 @@ constexpr int kPlacesD = 14, kPlacesH = 62, kPlacesW = 62;
 constexpr int kImagePixels = kPlacesD * kPlacesH * kPlacesW;
 constexpr int kPlane = MainSizes::in_d * MainSizes::in_h * MainSizes::in_w;
 
+// A pixel's image and place.
 struct Place {
   int image, z, y, x;
 };
@@ -244,7 +245,7 @@ __device__ Place place_of(int pixel) {
   return {image, line / kPlacesH, line % kPlacesH, at % kPlacesW};
 }
 
-// What a pixel's sums read, and where.
+// The values that a pixel's sums read.
 struct Source {
   const float* from;
   template <unsigned kNeeds>

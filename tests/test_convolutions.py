@@ -234,6 +234,15 @@ def test_a_convolution_gives_what_torch_gives(
 
 
 @pytest.mark.ci
+def test_several_results_behind_a_convolution(tmp_path: Path, compiled_folder: Path) -> None:
+    name = "3x3"
+    with mock.patch.dict(SAMPLES, {name: (*SAMPLES[name][:3], "(y.relu(), y.tanh() + y)")}):
+        it = planned(tmp_path, compiled_folder, name)
+    it.check()
+    assert len(it.launched) == len(("convolution", "map"))
+
+
+@pytest.mark.ci
 def test_a_pool_gathers_what_lines_leave(tmp_path: Path, compiled_folder: Path) -> None:
     name = "mean of four"
     with mock.patch.dict(

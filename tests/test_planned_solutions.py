@@ -64,6 +64,29 @@ def check(planned: Planned) -> None:
 
 
 @pytest.mark.parametrize(
+    ("layer", "shape"),
+    [
+        ("nn.MaxPool2d(2)", "2, 8, 9, 10"),
+        ("nn.Softmax(1)", "2, 8, 9, 10"),
+        ("nn.GroupNorm(4, 8)", "2, 8, 9, 10"),
+        ("nn.Linear(10, 12)", "8, 10"),
+        ("nn.Conv2d(8, 12, 3)", "2, 8, 9, 10"),
+    ],
+)
+def test_a_map_of_two_results_stays_whole(
+    layer: str, shape: str, tmp_path: Path, compiled_folder: Path
+) -> None:
+    problem = problem_of(
+        tmp_path,
+        "(y.relu(), y.tanh())",
+        layers=f"self.layer = {layer}",
+        before="y = self.layer(x)",
+        x=f"torch.randn({shape})",
+    )
+    check(Planned(problem, "cpp", compiled_folder))
+
+
+@pytest.mark.parametrize(
     ("takes", "given", "forward"),
     [
         (

@@ -68,7 +68,7 @@ def _fuse(
     if len(readers) != 1 or made & {*plan.outputs, *plan.updates.values()}:
         return None
     (second,) = readers
-    if not isinstance(second, Kernel):
+    if not isinstance(second, Kernel) or len(second.results) > 1:
         return None
     names = [stage.name for stage in stages if stage not in (first, second)]
     offers = (engine.fused(first, second, Names(*names), arch) for engine in ENGINES)

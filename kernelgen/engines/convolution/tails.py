@@ -86,9 +86,8 @@ def _gathers_channels(first: Convolution, second: Kernel) -> bool:
         return False
     if isinstance(second, Segment) and second.extent is not None:
         return False
-    if second.dims != (len(first.shape) - first.dims - 1,) or len(second.results) != 1:
-        return False
-    if any(a.kind not in _KINDS for a in second.accumulators):
+    of_channels = second.dims == (len(first.shape) - first.dims - 1,)
+    if not of_channels or any(a.kind not in _KINDS for a in second.accumulators):
         return False
     if few_of(first.geometry) is not None:
         return True
