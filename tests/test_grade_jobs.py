@@ -72,7 +72,6 @@ def test_builds_overlap_and_nothing_else_happens_while_one_is_timed(tmp_path: Pa
     run = grade(files, options=TIMED, observer=recorder, jobs=2)
     assert [verdict.solution for verdict in run.verdicts] == [str(file) for file in files]
     assert {verdict.status for verdict in run.verdicts} == {Status.PASSED}
-    assert all(verdict.timing is not None for verdict in run.verdicts)
     assert len({verdict.device for verdict in run.verdicts}) == 1
     assert run.environment["cpu_threads"] == len(os.sched_getaffinity(0))
     for index in range(3):
