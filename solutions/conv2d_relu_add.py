@@ -2,7 +2,7 @@
 # problem: conv2d_relu_add
 # source: conv2d_relu_add.yaml (sha256 54f24aeb1df71263)
 # backend: cuda, sm_90a
-# templates: frame/head.py.jinja (sha256 f41273a798c95e0b)
+# templates: frame/head.py.jinja (sha256 e30cf3a93daeca7a)
 # render again: kernelgen render conv2d_relu_add
 """2-D convolution, ReLU, then a bias for each channel.
 
@@ -349,7 +349,6 @@ constexpr int kLines = 64;
 constexpr int kLine = kSome;
 constexpr int kPitch = kLine;
 constexpr unsigned kBytes = kRings * kStages * kStageBytes + 2 * kLines * kPitch * sizeof(float);
-
 // A tap: its offset from a pixel, the numbers of its distances, and its own in a filter for each
 // shift and neighbour of out, -1 if it has none.
 struct Tap {
@@ -398,6 +397,7 @@ __device__ Item item_of(int index, int pixel_tiles) {
 struct Row {
   int filter, residue;
 };
+constexpr int kSlabs = 1;  // lines of a filter, eight filters after eight
 
 __device__ Row row_of(int row) {
   return {row, 0};
@@ -413,6 +413,16 @@ __device__ Place place_of(int pixel) {
   const int at = pixel - image * kImagePixels;
   const int line = at / kPlacesW;
   return {image, line / kPlacesH, line % kPlacesH, at % kPlacesW};
+}
+
+// A result's image and place in out: a pixel's, or a neighbour's of that. The image is -1 if there
+// is none.
+__device__ Place result_of(const Item& item, int pixel, int pixels, int residue) {
+  Place at = place_of(pixel);
+  const bool exists = pixel < pixels && at.x < kWidth;
+  using M = MainSizes;
+  if (!exists || at.z >= M::out_d || at.y >= M::out_h || at.x >= M::out_w) at.image = -1;
+  return at;
 }
 
 struct Turn {
@@ -837,15 +847,16 @@ constexpr int kRepairBlocks = 528;
 // Computes wide pixels again, each in all rows of its tile.
 __global__ void __launch_bounds__(kRepairThreads) repair(
     Arguments a, const Workspace* work, int pixels, int items) {
-  using M = MainSizes;
-  const MainSizes sizes = {0};
   constexpr int kParts = kPositions / kWarp;
   const unsigned noted = work->wide;
   const bool all = noted > kMostWide;
   const unsigned count = all ? unsigned(items) * kParts : noted;
+  using M = MainSizes;
+  const MainSizes sizes = {0};
   for (unsigned n = blockIdx.x; n < count; n += gridDim.x) {
     const unsigned which = all ? n : work->wide_pixels[n];
-    const Item item = item_of(which / kParts, tiles_of(pixels));
+    const int index = which / kParts;
+    const Item item = item_of(index, tiles_of(pixels));
     const int last = min(static_cast<int>(which % kParts + 1) * kWarp, kPixels);
     // Pixels whose shifts reach a warp's positions come before these.
     int first = max(static_cast<int>(which % kParts) * kWarp - (kShifts - 1) * kShift, 0);
@@ -853,18 +864,14 @@ __global__ void __launch_bounds__(kRepairThreads) repair(
       const int column = first + i % (last - first);
       const int row = i / (last - first);
       const int pixel = item.first_pixel + column;
-      const Place at = place_of(pixel);
       const Row of = row_of(row);
+      const Place at = result_of(item, pixel, pixels, of.residue);
       const int filter = item.first_filter + of.filter;
-      const int z = at.z, y = at.y, x = at.x;
-      if (filter >= M::filters || pixel >= pixels || at.x >= kWidth || z >= M::out_d ||
-          y >= M::out_h || x >= M::out_w) {
-        continue;
-      }
+      if (filter >= M::filters || at.image < 0) continue;
       const int of_out = item.group * M::filters + filter;
       const int64_t line = int64_t{at.image} * (kGroups * M::filters) + of_out;
-      const int64_t to = ((line * M::out_d + z) * M::out_h + y) * M::out_w + x;
-      const float sum = general::sum_of<int>(a, sizes, at.image, of_out, z, y, x);
+      const int64_t to = ((line * M::out_d + at.z) * M::out_h + at.y) * M::out_w + at.x;
+      const float sum = general::sum_of<int>(a, sizes, at.image, of_out, at.z, at.y, at.x);
       a.out[to] = finish<false>(a, to, of_out, sum);
     }
   }

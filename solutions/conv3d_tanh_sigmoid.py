@@ -2,7 +2,7 @@
 # problem: conv3d_tanh_sigmoid
 # source: conv3d_tanh_sigmoid.yaml (sha256 bb9b5e6d22a11209)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 b8662f97ee0f3954)
+# templates: frame/head.py.jinja (sha256 e2a80151e7fe13b1)
 # render again: kernelgen render conv3d_tanh_sigmoid
 """3-D convolution of three channels, scaled, tanh and sigmoid.
 
@@ -223,7 +223,8 @@ cudaError_t launch(const Arguments& a, const Sizes& s, cudaStream_t stream) {
 namespace few {
 
 constexpr int kThreads = 128;
-constexpr int kPixels = 4;  // of a thread, kThreads apart
+constexpr int kWarp = 32;
+constexpr int kPixels = 4;  // of a thread, kWarp apart
 constexpr int kFilters = 16;
 constexpr int kTaps = MainSizes::kernel_d * MainSizes::kernel_h * MainSizes::kernel_w;
 constexpr int kWeights = MainSizes::channels * kTaps * kFilters;
@@ -243,6 +244,18 @@ __device__ Place place_of(int pixel) {
   const int at = pixel - image * kImagePixels;
   const int line = at / kPlacesW;
   return {image, line / kPlacesH, line % kPlacesH, at % kPlacesW};
+}
+
+// A result's image and place in out: a pixel's, or a neighbour's of that. The image is -1 if there
+// is none.
+__device__ Place result_of(int pixel, int pixels, int residue) {
+  Place at = place_of(pixel);
+  at.z = at.z * kStepD + residue / (kStepH * kStepW);
+  at.y = at.y * kStepH + residue / kStepW % kStepH;
+  at.x = at.x * kStepW + residue % kStepW;
+  using M = MainSizes;
+  if (pixel >= pixels || at.z >= M::out_d || at.y >= M::out_h || at.x >= M::out_w) at.image = -1;
+  return at;
 }
 
 // The values that a pixel's sums read.
@@ -283,17 +296,14 @@ __device__ void add(
 }
 
 // Writes what becomes of a pixel's sums.
-__device__ void store(const Arguments& a, int pixel, Sums& sums) {
+__device__ void store(const Arguments& a, int pixel, int pixels, Sums& sums) {
   using M = MainSizes;
-  const Place at = place_of(pixel);
   constexpr int kOutPlane = M::out_d * M::out_h * M::out_w;
 #pragma unroll
   for (int residue = 0; residue < kResidues; ++residue) {
-    const int z = at.z * kStepD + residue / (kStepH * kStepW);
-    const int y = at.y * kStepH + residue / kStepW % kStepH;
-    const int x = at.x * kStepW + residue % kStepW;
-    if (z >= M::out_d || y >= M::out_h || x >= M::out_w) continue;
-    const int place = (z * M::out_h + y) * M::out_w + x;
+    const Place at = result_of(pixel, pixels, residue);
+    if (at.image < 0) continue;
+    const int place = (at.z * M::out_h + at.y) * M::out_w + at.x;
     int64_t to = int64_t{at.image} * (M::filters * kOutPlane) + place;
 #pragma unroll
     for (int filter = 0; filter < M::filters; ++filter, to += kOutPlane) {
@@ -313,12 +323,14 @@ __global__ void __launch_bounds__(kThreads, 4) convolve(Arguments a, int pixels)
   }
   __syncthreads();
   const int step = gridDim.x * kThreads * kPixels;
+  // A warp has neighbours.
+  const int own = threadIdx.x / kWarp * (kWarp * kPixels) + threadIdx.x % kWarp;
   for (int first = blockIdx.x * kThreads * kPixels; first < pixels; first += step) {
     Sums sums[kPixels] = {};
     Source sources[kPixels];
 #pragma unroll
     for (int p = 0; p < kPixels; ++p) {
-      const int pixel = first + p * kThreads + static_cast<int>(threadIdx.x);
+      const int pixel = first + own + p * kWarp;
       sources[p] = source_of(a, min(pixel, pixels - 1));
     }
     const float* of_channel = weights;
@@ -411,8 +423,8 @@ __global__ void __launch_bounds__(kThreads, 4) convolve(Arguments a, int pixels)
     }
 #pragma unroll
     for (int p = 0; p < kPixels; ++p) {
-      const int pixel = first + p * kThreads + static_cast<int>(threadIdx.x);
-      if (pixel < pixels) store(a, pixel, sums[p]);
+      const int pixel = first + own + p * kWarp;
+      if (pixel < pixels) store(a, pixel, pixels, sums[p]);
     }
   }
 }

@@ -2,7 +2,7 @@
 # problem: conv_transpose3d_residual
 # source: conv_transpose3d_residual.yaml (sha256 3901c7b90327e066)
 # backend: cuda, sm_90a
-# templates: frame/head.py.jinja (sha256 b8662f97ee0f3954)
+# templates: frame/head.py.jinja (sha256 e2a80151e7fe13b1)
 # render again: kernelgen render conv_transpose3d_residual
 """3-D transposed convolution of stride 2, added to and multiplied by itself.
 
@@ -336,7 +336,6 @@ constexpr int kLines = 32;
 constexpr int kLine = kSome * 2;
 constexpr int kPitch = kLine;
 constexpr unsigned kBytes = kRings * kStages * kStageBytes + 2 * kLines * kPitch * sizeof(float);
-
 // A tap: its offset from a pixel, the numbers of its distances, and its own in a filter for each
 // shift and neighbour of out, -1 if it has none.
 struct Tap {
@@ -394,9 +393,9 @@ __device__ Item item_of(int index, int pixel_tiles) {
 struct Row {
   int filter, residue;
 };
+constexpr int kSlabs = kResidues / 2;  // lines of a filter, eight filters after eight
 
 __device__ Row row_of(int row) {
-  constexpr int kSlabs = kResidues / 2;  // of 16 rows, of the same filters
   const int slab = row / 16;
   return {slab / kSlabs * 8 + row % 8, slab % kSlabs * 2 + row / 8 % 2};
 }
@@ -411,6 +410,19 @@ __device__ Place place_of(int pixel) {
   const int at = pixel - image * kImagePixels;
   const int line = at / kPlacesW;
   return {image, line / kPlacesH, line % kPlacesH, at % kPlacesW};
+}
+
+// A result's image and place in out: a pixel's, or a neighbour's of that. The image is -1 if there
+// is none.
+__device__ Place result_of(const Item& item, int pixel, int pixels, int residue) {
+  Place at = place_of(pixel);
+  const bool exists = pixel < pixels && at.x < kWidth;
+  at.z = at.z * kStrideD + kPhases[item.phase].d + residue / 4;
+  at.y = at.y * kStrideH + kPhases[item.phase].h + residue / 2 % 2;
+  at.x = at.x * kStrideW + kPhases[item.phase].w + residue % 2;
+  using M = MainSizes;
+  if (!exists || at.z >= M::out_d || at.y >= M::out_h || at.x >= M::out_w) at.image = -1;
+  return at;
 }
 
 struct Turn {
@@ -742,7 +754,6 @@ __device__ void store_lines(
   const float* of_warp = lines + warp * kPitch + lane * kWide;
 #pragma unroll
   for (int n = 0; n < kLines / kTurns; ++n) {
-    constexpr int kSlabs = kResidues / 2;
     const int line = n / 2 / kSlabs * 8 + n % 2 * kTurns;
     if (M::filters % kTileFilters != 0 && first_filter + line >= M::filters) break;
     const int64_t start = from + line * int64_t{kPlane};
@@ -857,15 +868,16 @@ constexpr int kRepairBlocks = 528;
 // Computes wide pixels again, each in all rows of its tile.
 __global__ void __launch_bounds__(kRepairThreads) repair(
     Arguments a, const Workspace* work, int pixels, int items) {
-  using M = MainSizes;
-  const MainSizes sizes = {0};
   constexpr int kParts = kPositions / kWarp;
   const unsigned noted = work->wide;
   const bool all = noted > kMostWide;
   const unsigned count = all ? unsigned(items) * kParts : noted;
+  using M = MainSizes;
+  const MainSizes sizes = {0};
   for (unsigned n = blockIdx.x; n < count; n += gridDim.x) {
     const unsigned which = all ? n : work->wide_pixels[n];
-    const Item item = item_of(which / kParts, tiles_of(pixels));
+    const int index = which / kParts;
+    const Item item = item_of(index, tiles_of(pixels));
     const int last = min(static_cast<int>(which % kParts + 1) * kWarp, kPixels);
     // Pixels whose shifts reach a warp's positions come before these.
     int first = max(static_cast<int>(which % kParts) * kWarp - (kShifts - 1) * kShift, 0);
@@ -873,20 +885,14 @@ __global__ void __launch_bounds__(kRepairThreads) repair(
       const int column = first + i % (last - first);
       const int row = i / (last - first);
       const int pixel = item.first_pixel + column;
-      const Place at = place_of(pixel);
       const Row of = row_of(row);
+      const Place at = result_of(item, pixel, pixels, of.residue);
       const int filter = item.first_filter + of.filter;
-      const int z = at.z * kStrideD + kPhases[item.phase].d + of.residue / 4;
-      const int y = at.y * kStrideH + kPhases[item.phase].h + of.residue / 2 % 2;
-      const int x = at.x * kStrideW + kPhases[item.phase].w + of.residue % 2;
-      if (filter >= M::filters || pixel >= pixels || at.x >= kWidth || z >= M::out_d ||
-          y >= M::out_h || x >= M::out_w) {
-        continue;
-      }
+      if (filter >= M::filters || at.image < 0) continue;
       const int of_out = item.group * M::filters + filter;
       const int64_t line = int64_t{at.image} * (kGroups * M::filters) + of_out;
-      const int64_t to = ((line * M::out_d + z) * M::out_h + y) * M::out_w + x;
-      const float sum = general::sum_of<int>(a, sizes, at.image, of_out, z, y, x);
+      const int64_t to = ((line * M::out_d + at.z) * M::out_h + at.y) * M::out_w + at.x;
+      const float sum = general::sum_of<int>(a, sizes, at.image, of_out, at.z, at.y, at.x);
       a.out[to] = finish<false>(a, to, of_out, sum);
     }
   }

@@ -198,7 +198,45 @@ SAMPLES = {
     ),
     "softmax of neighbours": (TURNED2, "8, 40, 3, 2, 1, 1", "2, 8, 5, 9", "y.softmax(1)"),
     "least channel, turned": (TURNED2, "8, 72, 3, 2, 1, 1", "2, 8, 5, 9", "y.relu().amin(1)"),
+    "mean of pixels": (CONV2, "16, 70, 3", "3, 16, 14, 13", "F.gelu(y).mean((2, 3))"),
+    "mean of pixels, turned": (
+        TURNED2,
+        "8, 40, 3, 2, 1, 1",
+        "3, 8, 11, 13",
+        "y.mul(0.5).mean((2, 3), keepdim=True)",
+    ),
+    "spread of pixels": (CONV2, "16, 70, 3", "3, 16, 14, 13", "y.std((2, 3)) * 2"),
+    "spread of groups": (CONV1, "16, 12, 5, groups=2", "3, 16, 300", "y.relu().var((0, 2))"),
+    "sum of pixels": (TURNED1, "8, 6, 2, 3, bias=False", "2, 8, 300", "y.sigmoid().sum(-1)"),
+    "group norm's mean, few": (
+        CONV3,
+        "3, 24, 3",
+        "4, 3, 7, 9, 8",
+        "F.group_norm(F.hardswish(y), 8).mean((2, 3, 4)) * self.scale.flatten()",
+    ),
+    "batch norm's pool, few": (
+        TURNED3,
+        "3, 16, 3, 2, 1",
+        "4, 3, 5, 6, 7",
+        "F.avg_pool3d(F.batch_norm(y, None, None, self.scale.flatten(), training=True), 2)",
+    ),
+    "batch norm, turned": (
+        TURNED2,
+        "8, 40, 3, 2, 1, 1",
+        "3, 8, 11, 13",
+        "F.batch_norm(y.tanh(), None, None, training=True)",
+    ),
     "mean of channels": (CONV1, "8, 5, 3", "8, 70", "y.abs().mean(0)"),
+}
+
+# Kernels beside the convolution, which gathers for them.
+OTHERS = {
+    "group norm's mean, few": 3,
+    "spread of pixels": 1,
+    "sum of pixels": 1,
+    "spread of groups": 1,
+    "batch norm's pool, few": 2,
+    "batch norm, turned": 2,
 }
 
 
@@ -225,7 +263,7 @@ def test_a_convolution_gives_what_torch_gives(
 
     it = planned(tmp_path, compiled_folder, name)
     it.check()
-    assert len(it.launched) == 1, "the convolution, with all that follows, is one kernel"
+    assert len(it.launched) == 1 + OTHERS.get(name, 0), "the convolution has all that follows"
     x, *others = it.inputs()
     if not others and x.dim() > 3:
         # Another number of images is the main case's; another width is the general kernel's.
@@ -327,6 +365,26 @@ MUTANTS = {
     ),
     "shifts read the same": ("3x3", "shift * kShift", "0"),
     "scales of one warp": ("3x3", "largest = max(largest, of_warps[i]);", ";"),
+    "the next image loses a tile": ("spread of pixels", "if (shares && slice == 0)", "if (false)"),
+    "a tile is the next image's too": (
+        "spread of pixels",
+        "begin + static_cast<int>(shares) + slice",
+        "begin + slice",
+    ),
+    "means do not differ": ("spread of pixels", "of.squares + n * mean * mean", "of.squares"),
+    "what is no result counts": ("spread of pixels", "if (bits & 1)", "if (true)"),
+    "one neighbour counts": ("batch norm, turned", "if (bits & 2)", "if (false)"),
+    "lanes have each other's": (
+        "group norm's mean, few",
+        "(upper ? values[i + n]",
+        "(!upper ? values[i + n]",
+    ),
+    "parts are one": ("group norm's mean, few", "== first_image + part) add", ">= 0) add"),
+    "wide pixels count as they were": (
+        "spread of pixels",
+        "gather_again(a, item, index, pixels, items, threadIdx.x, kRepairThreads);",
+        ";",
+    ),
     "images have one place": ("3x3", "image * (kColumns * kPlane)", "0"),
     "wide pixels do not matter": ("3x3", "__any_sync(kAllLanes, wide)", "false"),
     "wide pixels are not gathered": ("least channel", "__any_sync(kAllLanes, wide)", "false"),
@@ -361,7 +419,9 @@ def test_mutants_of_a_convolution_are_found(
 
 @pytest.mark.ci
 @pytest.mark.parametrize("special", [False, True])
-@pytest.mark.parametrize("name", ["3x3", "least channel", "softmax", "largest of two"])
+@pytest.mark.parametrize(
+    "name", ["3x3", "least channel", "softmax", "largest of two", "mean of pixels", *OTHERS]
+)
 def test_uneven_pixels_are_right(
     name: str, tmp_path: Path, compiled_folder: Path, *, special: bool
 ) -> None:
@@ -374,8 +434,8 @@ def _uneven(it: Planned, *, special: bool) -> tuple[Any, ...]:
     (x,) = it.inputs()
     x *= 2.0 ** -x.new_tensor(range(x.shape[-2]))[:, None]
     if special:
-        x[1, 2, 3, 4] = float("inf")
-        x[0, 1, 2, 3] = float("nan")
+        x[1, 2, ..., 4] = float("inf")
+        x[0, 1, ..., 3] = float("nan")
     return (x,)
 
 

@@ -13,7 +13,7 @@ from kernelgen.engines.segment.record import Segment
 from kernelgen.engines.stage import Library
 from kernelgen.planning.fusion import with_engines
 from kernelgen.planning.plan import Plan
-from kernelgen.planning.planner import plan_of, plan_of_simple, simplified
+from kernelgen.planning.planner import Choices, plan_of, plan_of_simple, simplified
 from kernelgen.tracing.trace import trace
 
 GN = "self.n = nn.GroupNorm(2, 8)"
@@ -30,7 +30,7 @@ def planned(
     source = problem.module_source
     assert source is not None
     # Taken apart, as those are that a kernel's values lead to.
-    plan = plan_of_simple(simplified(trace(source, eval_mode=eval_mode), ()))
+    plan = plan_of_simple(simplified(trace(source, eval_mode=eval_mode), Choices(frozenset(), {})))
     space: dict[str, Any] = {"__name__": "reference"}
     exec(compile(source, "<reference>", "exec"), space)
     models = [space["Model"]().double().train(not eval_mode) for _ in range(2)]

@@ -8,7 +8,7 @@ from kernelgen.engines.architectures import Architecture
 from kernelgen.engines.body import Body
 from kernelgen.engines.naming import Names
 from kernelgen.engines.schedule import Schedule
-from kernelgen.engines.stage import Kernel, Library
+from kernelgen.engines.stage import Kernel, Library, Stage, Views
 from kernelgen.engines.text.stage_text import StageText
 from kernelgen.graph.graph import Argument, Node, TensorType
 from kernelgen.problem.record import Backend
@@ -112,6 +112,17 @@ class Engine(ABC, Generic[Record]):
         () if that cannot be, or takes longer. `others` are the names of other kernels.
         """
         del first, second, others, arch
+        return ()
+
+    def gathered(
+        self, first: Kernel, second: Kernel, views: Views, others: Names
+    ) -> tuple[Stage, ...]:
+        """Return a stage that gathers its result as well, and what becomes of `second` then.
+
+        () if `second`, a reduction that reads the result of `first`, is not of that kind. The
+        result may have other readers, and may be read as one of `views`.
+        """
+        del first, second, views, others
         return ()
 
     def with_way(self, stage: Record, arch: Architecture | None) -> Kernel:

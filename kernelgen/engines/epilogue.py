@@ -26,7 +26,8 @@ def with_epilogue(first: Kernel, second: Kernel, others: Names) -> tuple[Kernel,
     result = msgspec.structs.replace(second.result, of=names.new(second.result.of))
     name = others.kernel((first.name, second.name), first.name)
     followed = first.followed_by(names.further, names.steps)
-    return (msgspec.structs.replace(followed, name=name, results=(result,)),)
+    results = (result, *first.results[len(first.handed_on) :])
+    return (msgspec.structs.replace(followed, name=name, results=results),)
 
 
 class Renaming:

@@ -3,6 +3,7 @@
 A stage reads values and makes values; both have the names that the solution's forward gives them.
 """
 
+from collections.abc import Iterable, Mapping
 from typing import Literal
 
 import msgspec
@@ -129,6 +130,11 @@ class Kernel(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(a.of for a in self.accumulators)
 
     @property
+    def handed_on(self) -> tuple[str, ...]:
+        """Results that a stage fused with this one takes; others stay results."""
+        return writes(self)
+
+    @property
     def mapped(self) -> StepValue:
         """The value that the epilogue makes of an element."""
         return self.result.of
@@ -181,6 +187,38 @@ class Library(msgspec.Struct, frozen=True, kw_only=True, tag="library"):
 
 
 Stage = Kernel | Library
+
+
+class Views:
+    """Values that are others, seen with other sizes in the same order.
+
+    Attributes:
+        types: of all values.
+    """
+
+    _RESIZING = frozenset(("unflatten", "flatten", "view", "squeeze", "unsqueeze"))
+
+    def __init__(self, stages: Iterable[Stage], types: Mapping[str, TensorType]) -> None:
+        """Take the stages of a plan, and the types of what it starts from."""
+        self.types = dict(types)
+        self._views: dict[str, Library] = {}
+        for stage in stages:
+            self.types |= made_types(stage)
+            if isinstance(stage, Library) and stage.aten.split(".")[0] in self._RESIZING:
+                self._views[stage.results[0]] = stage
+
+    def behind(self, value: str) -> list[Library]:
+        """Return the views between a value and what is in memory, the last one first."""
+        found: list[Library] = []
+        while (view := self._views.get(value)) is not None:
+            found.append(view)
+            (value,) = reads(view)
+        return found
+
+    def looked_at(self, value: str) -> str:
+        """Return what is in memory of a value."""
+        behind = self.behind(value)
+        return reads(behind[-1])[0] if behind else value
 
 
 def operands_of(stage: Kernel) -> tuple[Operand, ...]:

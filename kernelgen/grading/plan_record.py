@@ -41,6 +41,7 @@ class PlanRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         stages: in order.
         minimal_bytes: inputs, parameters and outputs, each moved once.
         fixed_sizes: in words, sizes of inputs that are part of the plan; "" if all are free.
+        identities: of algebra that it computes by, in words.
         limit: of the problem, and as `fraction` how much of the expected time it is; absent if the
             device's rates are not known.
     """
@@ -51,6 +52,7 @@ class PlanRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     stages: tuple[PlannedStage, ...] = ()
     minimal_bytes: int = 0
     fixed_sizes: str = ""
+    identities: tuple[str, ...] = ()
     limit: Limit | None = None
 
     @property

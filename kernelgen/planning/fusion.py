@@ -1,11 +1,13 @@
 """Stages of a plan put together, or in torch's place, where an engine is faster so."""
 
+from collections.abc import Iterable
+
 import msgspec
 
 from kernelgen.engines.architectures import Architecture
 from kernelgen.engines.known import ENGINES, engine_of
 from kernelgen.engines.naming import Names
-from kernelgen.engines.stage import Kernel, Library, Stage, made_types, reads, writes
+from kernelgen.engines.stage import Kernel, Library, Stage, Views, made_types, reads, writes
 from kernelgen.planning.plan import Plan
 
 
@@ -16,16 +18,25 @@ def with_engines(plan: Plan, arch: Architecture | None) -> Plan:
 
 
 def _without_unread_results(plan: Plan) -> Plan:
-    """Return a plan whose kernels write no result beside others that nothing reads."""
-    read = {*plan.outputs, *plan.updates.values()}.union(*map(reads, plan.stages))
-    stages: list[Stage] = []
-    for stage in plan.stages:
-        made = stage
-        if isinstance(stage, Kernel):
-            kept = tuple(result for result in stage.results if result.value in read)
-            made = msgspec.structs.replace(stage, results=kept or stage.results)
-        stages.append(made)
+    stages = _without_unread(plan, plan.stages)
     return msgspec.structs.replace(plan, stages=tuple(stages))
+
+
+def _without_unread(plan: Plan, stages: Iterable[Stage]) -> list[Stage]:
+    """Return stages without views that nothing reads, and without such results beside others."""
+    read = {*plan.outputs, *plan.updates.values()}
+    kept: list[Stage] = []
+    for stage in reversed(list(stages)):
+        made: Stage | None = stage
+        if isinstance(stage, Kernel):
+            results = tuple(result for result in stage.results if result.value in read)
+            made = msgspec.structs.replace(stage, results=results or stage.results)
+        elif stage.view and not read.intersection(stage.results):
+            made = None
+        if made is not None:
+            kept.append(made)
+            read.update(reads(made))
+    return kept[::-1]
 
 
 def _with_torch_replaced(plan: Plan, arch: Architecture | None) -> Plan:
@@ -63,17 +74,37 @@ def _fuse(
     plan: Plan, stages: list[Stage], first: Kernel, arch: Architecture | None
 ) -> Kernel | None:
     """Fuse a stage with its only reader; return what both became, None if nothing."""
-    made = set(writes(first))
+
+    def names(second: Stage) -> Names:
+        return Names(*(stage.name for stage in stages if stage not in (first, second)))
+
+    types = {source.name: source.type for source in plan.sources}
+    views = Views(stages, types)
+    for second in stages:
+        if not isinstance(second, Kernel):
+            continue
+        if not any(views.looked_at(value) in first.handed_on for value in reads(second)):
+            continue
+        gathered = (engine.gathered(first, second, views, names(second)) for engine in ENGINES)
+        if both := next(filter(None, gathered), ()):
+            at = stages.index(second)
+            stages[at : at + 1] = both[1:]
+            stages[stages.index(first)] = both[0]
+            stages[:] = _without_unread(plan, _in_order(stages))
+            return next(s for s in stages if isinstance(s, Kernel) and s.name == both[0].name)
+    made = set(first.handed_on)
     readers = [stage for stage in stages if made.intersection(reads(stage))]
     if len(readers) != 1 or made & {*plan.outputs, *plan.updates.values()}:
         return None
     (second,) = readers
     if not isinstance(second, Kernel) or len(second.results) > 1:
         return None
-    names = [stage.name for stage in stages if stage not in (first, second)]
-    offers = (engine.fused(first, second, Names(*names), arch) for engine in ENGINES)
+    beside = set(writes(first)) - made
+    if beside and second in _behind(stages, beside):
+        return None
+    offers = (engine.fused(first, second, names(second), arch) for engine in ENGINES)
     fused = next(filter(None, offers), ())
-    known = {source.name for source in plan.sources}.union(*map(writes, stages))
+    known = {source.name for source in plan.sources}.union(*map(writes, stages)) - beside
     new = set().union(*map(writes, fused)) - set(writes(second))
     if not fused or new & known:
         return None
@@ -81,6 +112,32 @@ def _fuse(
     stages[at : at + 1] = fused
     stages.remove(first)
     return fused[0]
+
+
+def _in_order(stages: list[Stage]) -> list[Stage]:
+    """Return stages each after those that make what it reads, as near to where it was as can be."""
+    missing = set().union(*map(writes, stages))
+    ordered: list[Stage] = []
+    while stages:
+        late: list[Stage] = []
+        for stage in stages:
+            if missing.intersection(reads(stage)):
+                late.append(stage)
+            else:
+                ordered.append(stage)
+                missing.difference_update(writes(stage))
+        stages = late
+    return ordered
+
+
+def _behind(stages: Iterable[Stage], values: set[str]) -> list[Stage]:
+    """Return the stages that read values, or what was made of them."""
+    known, found = set(values), []
+    for stage in stages:
+        if known.intersection(reads(stage)):
+            found.append(stage)
+            known.update(writes(stage))
+    return found
 
 
 def _with_ways(plan: Plan, arch: Architecture | None) -> Plan:

@@ -11,7 +11,7 @@ from kernelgen.graph.graph import Argument, Graph, TensorType
 from kernelgen.graph.sizes import dimensions_of, resizes_of, sizes_like, with_size
 from kernelgen.planning.fusion import with_engines
 from kernelgen.planning.plan import Plan, Source
-from kernelgen.planning.planner import plan_of_simple, simplified, whole_norms
+from kernelgen.planning.planner import Choices, choices_of, plan_of_simple, simplified
 from kernelgen.problem.record import Case, Device, Problem
 from kernelgen.tracing.capture import graph_of, graphs_of
 
@@ -40,8 +40,8 @@ def plan_of_problem(
         KernelgenFault: the process that traces does not start, or cannot be contained.
     """
     traced = graph_of(problem, main, device)
-    whole = whole_norms(traced)
-    graph = _with_sizes(problem, main, device, traced, whole)
+    choices = choices_of(traced, problem.algebra)
+    graph = _with_sizes(problem, main, device, traced, choices)
     plan = plan_of_simple(graph)
     free: set[str] = set()
     bound = plan.bound
@@ -50,7 +50,7 @@ def plan_of_problem(
     for case, found in zip(problem.cases, cases, strict=True):
         if isinstance(found, ProblemError):
             raise found
-        other = sizes_like(graph, simplified(found, whole))
+        other = sizes_like(graph, simplified(found, choices))
         if difference := _difference(skeleton, _skeleton(plan_of_simple(other))):
             message = f"its plan is not the main case's, which a file is rendered for: {difference}"
             raise ProblemError(problem.path, None, f"cases.{case.name}", message)
@@ -64,7 +64,8 @@ def plan_of_problem(
         shared = dimensions_of(graph).items() & sizes.items()
         bound &= {place for place, _ in shared}
     target = arch if device == "cuda" else None
-    plan = with_engines(msgspec.structs.replace(plan, bound=bound), target)
+    plan = msgspec.structs.replace(plan, bound=bound, identities=choices.identities)
+    plan = with_engines(plan, target)
     return ProblemPlan(graph=graph, plan=plan, free=frozenset(free))
 
 
@@ -78,10 +79,10 @@ def _with_alike(source: Source, sizes: dict[tuple[str, int], int]) -> Source:
 
 
 def _with_sizes(
-    problem: Problem, case: Case, device: Device, traced: Graph, whole: frozenset[str]
+    problem: Problem, case: Case, device: Device, traced: Graph, choices: Choices
 ) -> Graph:
     """Return a case's graph with its sizes, those bound that cannot be read or doubled."""
-    main = graph = simplified(traced, whole)
+    main = graph = simplified(traced, choices)
     everywhere = dimensions_of(graph)
     bound = {place for place, size in everywhere.items() if size == 1 and 1 in main.decided}
     sizes = resizes_of(graph)
@@ -97,7 +98,7 @@ def _with_sizes(
         if resize is None or not isinstance(other, Graph) or other.decided != main.decided:
             bound |= {place for place, size in everywhere.items() if size == ways[0].size}
             continue
-        read = with_size(graph, main, simplified(other, whole), resize)
+        read = with_size(graph, main, simplified(other, choices), resize)
         if read is None:
             return msgspec.structs.replace(graph, bound=frozenset(everywhere))
         graph = read

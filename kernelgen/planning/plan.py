@@ -46,6 +46,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         indexed: as of the graph.
         ordered: inputs whose dimensions lie in memory in the order of the plan's; other orders
             would be given other random numbers, or other elements of `as_strided`.
+        identities: of algebra that it computes by, in words.
     """
 
     arguments: tuple[str, ...]
@@ -60,6 +61,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     bound: frozenset[tuple[str, int]] = frozenset()
     indexed: frozenset[str] = frozenset()
     ordered: frozenset[str] = frozenset()
+    identities: tuple[str, ...] = ()
 
     @property
     def inputs(self) -> tuple[Source, ...]:

@@ -3,7 +3,8 @@
 Pointwise operators and reductions wait until a value is needed in memory (placing.py).
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 import msgspec
 
@@ -20,26 +21,50 @@ from kernelgen.planning.placing import Placing
 from kernelgen.planning.plan import Plan, Source
 from kernelgen.planning.rewrites.decompose import decomposed, prepared
 from kernelgen.planning.rewrites.kept import kept_norms, with_norms
+from kernelgen.planning.rewrites.means import Early, with_means_first
 from kernelgen.planning.rewrites.scans import with_scans
+from kernelgen.problem.record import Algebra
 
 
 def plan_of(graph: Graph) -> Plan:
     """Return the plan of a graph. Every graph has one: what is not known stays in torch."""
-    return plan_of_simple(simplified(graph, whole_norms(graph)))
+    return plan_of_simple(simplified(graph, choices_of(graph)))
 
 
-def whole_norms(graph: Graph) -> frozenset[str]:
-    """Return the names of the nodes that end a norm which stays whole."""
-    return kept_norms(prepared(graph))
+class Choices(NamedTuple):
+    """What is made of a graph where that depends on sizes: the main case's, for all graphs.
 
-
-def simplified(graph: Graph, whole: Iterable[str]) -> Graph:
-    """Return a graph of what stages know, without losses; simplified once, not twice.
-
-    The norms that end with nodes of these names stay whole; other graphs of the Model keep those
-    of the main case's, so that their plans are alike.
+    Attributes:
+        norms: names of the nodes that end a norm which stays whole.
+        means: that are taken before what is linear, by their names.
     """
-    return with_scans(with_means(decomposed(with_norms(prepared(graph), whole))))
+
+    norms: frozenset[str]
+    means: Mapping[str, Early]
+
+    @property
+    def identities(self) -> tuple[str, ...]:
+        """Identities of algebra that a solution computes by, in words."""
+        found = (", ".join(dict.fromkeys(early.operators)) for early in self.means.values())
+        return tuple(dict.fromkeys(f"the mean before {operators}" for operators in found))
+
+
+def choices_of(graph: Graph, algebra: Algebra = "allowed") -> Choices:
+    """Return what is made of a graph."""
+    norms = kept_norms(prepared(graph))
+    if algebra == "forbidden":
+        return Choices(norms, {})
+    return Choices(norms, with_means_first(_decomposed(graph, norms))[1])
+
+
+def simplified(graph: Graph, choices: Choices) -> Graph:
+    """Return a graph of what stages know, without losses; simplified once, not twice."""
+    simple = _decomposed(graph, choices.norms)
+    return with_scans(with_means_first(simple, choices.means)[0])
+
+
+def _decomposed(graph: Graph, norms: Iterable[str]) -> Graph:
+    return with_means(decomposed(with_norms(prepared(graph), norms)))
 
 
 def plan_of_simple(graph: Graph) -> Plan:

@@ -21,6 +21,7 @@ Libraries = Literal["allowed", "forbidden"]
 """Whether kernels of cuBLAS, cuDNN, ATen and the like may do a part of the work."""
 
 Buffers = Literal["ignored", "compared"]
+Algebra = Literal["allowed", "forbidden"]
 """Whether each timed call counts as one after a change of the parameters, or none does."""
 
 Rule = Literal["exact", "kernelbench"]
@@ -105,6 +106,7 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
         libraries: whether a solution in which libraries compute is refused.
         buffers: whether a candidate fails that leaves other values than the reference in buffers
             which forward changes; ignored, it gets a warning.
+        algebra: whether what is rendered may compute by identities that save operations.
         minimal: bytes and operations of the main case.
         cpu_minimal: the same with `cpu_constants` in force.
     """
@@ -130,6 +132,7 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
     require: Require = "own_kernel"
     libraries: Libraries = "allowed"
     buffers: Buffers = "ignored"
+    algebra: Algebra = "allowed"
     minimal: Minimal = Minimal()
     cpu_minimal: Minimal = Minimal()
 

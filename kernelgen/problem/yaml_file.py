@@ -13,6 +13,7 @@ from kernelgen.problem.python_block import GIVEN_IMPORTS, INTERFACE, PythonBlock
 from kernelgen.problem.record import (
     LARGEST_TOLERANCE,
     MAIN_CASE,
+    Algebra,
     Buffers,
     Case,
     ConstantValue,
@@ -245,5 +246,6 @@ _READERS: dict[str, Callable[[YamlValue], Any]] = {
     "require": partial(_one_of, get_args(Require)),
     "libraries": partial(_one_of, get_args(Libraries)),
     "buffers": partial(_one_of, get_args(Buffers)),
+    "algebra": partial(_one_of, get_args(Algebra)),
     "minimal": _minimal,
 }

@@ -19,6 +19,7 @@ def header(  # noqa: PLR0913 - one argument a line
     arch: str | None,
     templates: Sequence[tuple[jinja2.Environment, str]],
     numbers: str = "",
+    identities: Sequence[str] = (),
     settings: Mapping[str, str],
 ) -> str:
     """Return the header, in comments; the same arguments give the same text.
@@ -29,6 +30,7 @@ def header(  # noqa: PLR0913 - one argument a line
         arch: that its kernels are for; None if they are for any.
         templates: the file's own first, each with the environment that reads it.
         numbers: of the schedule, as `name=value` words.
+        identities: of algebra that the file computes by.
         settings: overrides as they were asked for.
     """
     # A problem in a folder of this name is found by its own name, shipped or in a checkout.
@@ -50,6 +52,7 @@ def header(  # noqa: PLR0913 - one argument a line
         f"backend: {backend if arch is None else f'{backend}, {arch}'}",
         *(f"templates: {name} (sha256 {templates_hash(templates)})" for _, name in templates[:1]),
         *(_wrapped("schedule: ", numbers.split()) if numbers else ()),
+        *(_wrapped("identities: ", "; ".join(identities).split()) if identities else ()),
         *_wrapped("render again: ", command),
     ]
     return "\n".join(f"# {line}" for line in lines)

@@ -104,6 +104,7 @@ def render_planned(
         arch=named if text.features - {""} else None,
         templates=templates,
         numbers="" if schedule is None else in_words(numbers_of(schedule)),
+        identities=plan.identities,
         settings=settings,
     )
     if not text.kernels:

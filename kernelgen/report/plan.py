@@ -50,6 +50,8 @@ def plan_facts(plan: PlanRecord) -> Iterator[tuple[str, str]]:
     yield "stays in torch", ", ".join(kept) or "nothing"
     sizes = plan.fixed_sizes
     yield "sizes", f"free but for dimensions {sizes}" if sizes else "free"
+    if plan.identities:
+        yield "identities", "; ".join(plan.identities)
     least, moved = plan.minimal_bytes, plan.moved_bytes
     ratio = f", {times(moved / least)} the least" if least else ""
     yield "moved", f"{_gigabytes(moved)}{ratio} ({_gigabytes(least)})"

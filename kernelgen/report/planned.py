@@ -72,6 +72,7 @@ def plan_of(
         stages=tuple(map(_planned, plan.stages, cost.stages, spans)),
         minimal_bytes=cost.minimal_bytes,
         fixed_sizes=plan.fixed_sizes(),
+        identities=plan.identities,
     )
     if calibration is None or made.expected_ms is None:
         return made

@@ -348,16 +348,19 @@ T __shfl_up_sync(unsigned, T value, int distance) {
   return value;
 }
 
-inline bool __all_sync(unsigned, bool value) {
+inline unsigned __ballot_sync(unsigned, bool value) {
   const unsigned slot = emulation::exchange(&value, sizeof value);
-  bool all = true;
-  for (size_t lane = emulation::current / 32 * 32, end = lane + 32; lane < end; ++lane) {
+  const size_t first = emulation::current / 32 * 32;
+  unsigned votes = 0;
+  for (size_t lane = 0; lane < 32; ++lane) {
     bool its;
-    std::memcpy(&its, &(*emulation::fibers)[lane].posted[slot], sizeof its);
-    all = all && its;
+    std::memcpy(&its, &(*emulation::fibers)[first + lane].posted[slot], sizeof its);
+    votes |= unsigned{its} << lane;
   }
-  return all;
+  return votes;
 }
+
+inline bool __all_sync(unsigned mask, bool value) { return __ballot_sync(mask, value) == ~0u; }
 
 inline bool __any_sync(unsigned mask, bool value) { return !__all_sync(mask, !value); }
 

@@ -70,6 +70,9 @@ inline cudaError_t cudaGetDriverEntryPointByVersion(
 // In place of the namespace of PTX of Hopper's products.
 namespace hopper_ptx {
 
+using ::ptx::maximum;
+using ::ptx::minimum;
+
 // One word, as blocks change each other's.
 union Barrier {
   uint64_t word;

@@ -9,6 +9,7 @@ import msgspec
 
 from kernelgen.engines.architectures import Architecture
 from kernelgen.engines.convolution.few import few_of
+from kernelgen.engines.convolution.moments import with_moments
 from kernelgen.engines.convolution.record import (
     CONVOLVED,
     Convolution,
@@ -23,11 +24,20 @@ from kernelgen.engines.epilogue import with_epilogue
 from kernelgen.engines.map import Map
 from kernelgen.engines.naming import Names, without_overload
 from kernelgen.engines.pool.record import POOLED
-from kernelgen.engines.stage import Kernel, Library, Operand, Result, Step, StepValue
+from kernelgen.engines.stage import (
+    Kernel,
+    Library,
+    Operand,
+    Result,
+    Stage,
+    Step,
+    StepValue,
+    Views,
+)
 from kernelgen.engines.text.finish import OF, finish_names
 from kernelgen.engines.text.names import text_of
 from kernelgen.engines.text.reading import Reading
-from kernelgen.engines.text.stage_text import StageText, definition_of, filled, in_words
+from kernelgen.engines.text.stage_text import StageText, body_of, definition_of, filled, in_words
 from kernelgen.graph.graph import Reference, TensorType
 
 _DIMS = {
@@ -115,6 +125,12 @@ class ConvolutionEngine(Engine[Convolution]):
             return with_tail(first, second, others)
         return with_epilogue(first, second, others) if first.tail is None else ()
 
+    def gathered(
+        self, first: Kernel, second: Kernel, views: Views, others: Names
+    ) -> tuple[Stage, ...]:
+        """Return a convolution that gathers its pixels for a reduction of them."""
+        return with_moments(first, second, views, others) if isinstance(first, Convolution) else ()
+
     def work(self, stage: Convolution) -> Work:
         """Return the multiplications and additions."""
         return Work(flops=stage.geometry.flops, halves=stage.way == "tensor")
@@ -126,12 +142,17 @@ class ConvolutionEngine(Engine[Convolution]):
 
     def text(self, stage: Convolution, target: Target) -> StageText:
         """Return a convolution as text."""
+        moments = stage.moments
+        if moments is not None and not stage.handed_on:
+            stage = msgspec.structs.replace(stage, epilogue=(*stage.epilogue, *moments.steps))
         g, factors = stage.geometry, ", ".join(o.name for o in stage.operands)
         formula, tail = _formula(stage), stage.tail
         together = tail is not None and not tail.kind
-        tiles = None
+        few = few_of(g) if stage.way == "few" else None
+        tiling = None
         if stage.way == "tensor":
-            tiles = tiling_of(g, stage.window[2], all_filters=together)
+            stored = bool(stage.handed_on)
+            tiling = tiling_of(g, stage.window[2], all_filters=together, stored=stored)
         summary = filled(formula, {CONVOLVED: f"{stage.aten}({factors})"})
         what = f"Filters move over {stage.dims} dimension{'s' * (stage.dims > 1)} of the input"
         if stage.all_steps or tail is not None:
@@ -156,7 +177,16 @@ class ConvolutionEngine(Engine[Convolution]):
         spread = [o for o in given["spread"] if main_at(o)]
         if tail is not None:
             given |= tail_names(stage, tail, given["elements"], target.backend)
+        if moments is not None:
+            body = body_of(
+                (*stage.epilogue, *moments.steps), [moments.of], target.backend, given["elements"]
+            )
+            given |= {"moment_lines": body.lines, "moment_value": body.values[0]}
+        known = [str(result.of) for result in stage.results[len(stage.handed_on) :]]
         given |= {
+            "stored": bool(stage.handed_on),
+            "moments": known,
+            "outs": ["out"] * len(stage.handed_on) + known,
             "of_columns": [
                 f"{OF}{o.name}_inner == {o.inner} && " * (o.size > 1)
                 + f"{OF}{o.name}_size == {o.size} && "
@@ -171,9 +201,12 @@ class ConvolutionEngine(Engine[Convolution]):
             "summary": summary,
             "what": "\n// ".join(wrap(f"{what}.", 97, break_long_words=False)),
             "g": g,
-            "early": tail is not None or len(spread) == len(given["beside_tensors"]),
-            "t": tiles,
-            "f": few_of(g) if stage.way == "few" else None,
+            "early": tail is not None
+            or not stage.handed_on
+            or len(spread) == len(given["beside_tensors"]),
+            "t": tiling,
+            "f": few,
+            "tiles": few or tiling,
             "d": strips_of(g) if stage.way == "direct" else None,
             "way": stage.way,
             "depth": STAGE_DEPTH,
@@ -190,7 +223,15 @@ class ConvolutionEngine(Engine[Convolution]):
 
 
 def _formula(stage: Convolution) -> str:
-    """Return a result as a formula of the sum of products."""
+    """Return results as formulas of the sum of products."""
+    formulas = [_result_in_words(stage)] if stage.handed_on else []
+    if stage.moments is not None:
+        of = in_words((*stage.epilogue, *stage.moments.steps), stage.moments.of)
+        formulas += [f"{r.of}({of})" for r in stage.results[len(stage.handed_on) :]]
+    return "; ".join(formulas)
+
+
+def _result_in_words(stage: Convolution) -> str:
     tail = stage.tail
     if tail is None:
         return in_words(stage.epilogue, stage.result.of)

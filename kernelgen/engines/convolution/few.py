@@ -7,6 +7,7 @@ from typing import NamedTuple
 from kernelgen.engines.convolution.record import Geometry, Three
 from kernelgen.engines.convolution.tiling import Reach, is_padded, phases_of
 
+_WARP = 32
 _FOUR = 4  # filters, whose weights are read at once
 _MOST_CHANNELS = 4
 _MOST_FILTERS = 24
@@ -49,6 +50,21 @@ class Few(NamedTuple):
     distances: tuple[tuple[int, ...], ...]
     padded: bool
     neighbours: tuple[Neighbour, ...]
+
+    @property
+    def image_pixels(self) -> int:
+        """Pixels of an image."""
+        return prod(self.lattice)
+
+    @property
+    def columns(self) -> int:
+        """Pixels of a warp."""
+        return _WARP * self.pixels
+
+    @property
+    def partials(self) -> int:
+        """Lines of the same pixels that are gathered each for itself."""
+        return self.filters
 
     @property
     def residues(self) -> int:

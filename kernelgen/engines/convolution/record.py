@@ -10,6 +10,9 @@ from kernelgen.engines.stage import Kernel, Step, StepValue
 CONVOLVED = "convolved"
 """The sum of products in a convolution's epilogue; no operand and no step has the name."""
 
+MEAN, VARIANCE, PIXELS = MOMENTS = ("mean_of_pixels", "variance_of_pixels", "pixels")
+"""What is known of an image's pixels of a filter: of what each becomes, and their number."""
+
 ConvolutionWay = Literal["tensor", "few", "direct"]
 Three = tuple[int, int, int]
 
@@ -71,10 +74,22 @@ class Tail(msgspec.Struct, frozen=True, kw_only=True):
     late: tuple[str, ...] = ()
 
 
+class Moments(msgspec.Struct, frozen=True, kw_only=True):
+    """A gathering of all pixels of an image, for each filter: results are of MOMENTS.
+
+    Attributes:
+        steps: from the epilogue's values to what is gathered.
+        of: the value that is gathered.
+    """
+
+    steps: tuple[Step, ...]
+    of: StepValue
+
+
 class Convolution(Kernel, frozen=True, kw_only=True, tag="convolution"):
     """Filters move over the last dimensions of an input.
 
-    The epilogue reads the sum of their products as `CONVOLVED`.
+    The epilogue reads the sum of their products as `CONVOLVED`. Moments are the last results.
 
     Attributes:
         aten: what convolves in torch: `conv2d`.
@@ -85,6 +100,7 @@ class Convolution(Kernel, frozen=True, kw_only=True, tag="convolution"):
         biased: whether what the epilogue reads first is torch's bias, of one dimension.
         way: how its kernels work.
         tail: what becomes of the epilogue's values; None if they are the results.
+        moments: what is gathered beside, or alone; None if nothing is.
     """
 
     aten: str
@@ -94,16 +110,24 @@ class Convolution(Kernel, frozen=True, kw_only=True, tag="convolution"):
     biased: bool
     way: ConvolutionWay
     tail: Tail | None = None
+    moments: Moments | None = None
 
     @property
     def all_steps(self) -> tuple[Step, ...]:
         """Steps, whenever they are done."""
         tail = () if self.tail is None else (*self.tail.steps, *self.tail.after)
-        return (*self.epilogue, *tail)
+        return (*self.epilogue, *tail, *(() if self.moments is None else self.moments.steps))
+
+    @property
+    def handed_on(self) -> tuple[str, ...]:
+        """Results that a stage fused with this one takes."""
+        return tuple(result.value for result in self.results if result.of not in MOMENTS)
 
     @property
     def mapped(self) -> StepValue:
         """The value that the epilogue makes of an element."""
+        if not self.handed_on and self.moments is not None:
+            return self.moments.of
         return self.result.of if self.tail is None else self.tail.of
 
     @property

@@ -6,7 +6,13 @@ from typing import Any
 import msgspec
 
 from kernelgen.engines.convolution.few import few_of
-from kernelgen.engines.convolution.record import CONVOLVED, Convolution, Tail, three
+from kernelgen.engines.convolution.record import (
+    CONVOLVED,
+    MOMENTS,
+    Convolution,
+    Tail,
+    three,
+)
 from kernelgen.engines.convolution.tiling import tiling_of
 from kernelgen.engines.epilogue import Renaming
 from kernelgen.engines.naming import Names
@@ -86,6 +92,8 @@ def _gathers_channels(first: Convolution, second: Kernel) -> bool:
         return False
     if isinstance(second, Segment) and second.extent is not None:
         return False
+    if first.moments is not None:
+        return False
     of_channels = second.dims == (len(first.shape) - first.dims - 1,)
     if not of_channels or any(a.kind not in _KINDS for a in second.accumulators):
         return False
@@ -99,8 +107,8 @@ def _gathers_channels(first: Convolution, second: Kernel) -> bool:
 def _fused(first: Convolution, second: Kernel, others: Names) -> Convolution | None:
     """Return both as one stage; None if that would read more than an element for each channel."""
     known = {first.result.value: str(first.result.of)} | {o.value: o.name for o in first.beside}
-    taken = [*(o.name for o in operands_of(first)), *(step.name for step in first.epilogue)]
-    taken += [CONVOLVED, POOLED, *(a.name for a in second.accumulators)]
+    taken = [*(o.name for o in operands_of(first)), *(step.name for step in first.all_steps)]
+    taken += [CONVOLVED, *MOMENTS, POOLED, *(a.name for a in second.accumulators)]
     before = Renaming(second, known, taken)
     accumulators = tuple(
         msgspec.structs.replace(a, of=before.new(a.of)) for a in second.accumulators
@@ -146,7 +154,10 @@ def _fused(first: Convolution, second: Kernel, others: Names) -> Convolution | N
         epilogue=(*first.epilogue, *before.steps),
         way="few" if few_of(first.geometry) is not None else first.way,
         accumulators=accumulators,
-        results=(msgspec.structs.replace(second.result, of=names.new(second.result.of)),),
+        results=(
+            msgspec.structs.replace(second.result, of=names.new(second.result.of)),
+            *first.results[len(first.handed_on) :],
+        ),
         tail=Tail(
             of=gathered.pop(),
             kind=second.window.kind if isinstance(second, Pool) else "",

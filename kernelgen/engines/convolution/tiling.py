@@ -105,15 +105,28 @@ class Tiling(NamedTuple):
     most_wide: int
     workspace: int
 
+    @property
+    def image_pixels(self) -> int:
+        """Pixels of an image, and those that only shifts read."""
+        return prod(self.lattice)
+
+    @property
+    def partials(self) -> int:
+        """Lines of the same pixels that are gathered each for itself, of a group of filters."""
+        return len(self.phases) * self.filter_tiles * self.rows // min(self.residues, 2)
+
     def pixel_tiles(self, images: int) -> int:
         """Return the tiles of so many images' pixels, for all filters of a group."""
         return -(-images * prod(self.lattice) // self.columns) * self.filter_tiles
 
 
-def tiling_of(g: Geometry, window: int = 1, *, all_filters: bool = False) -> Tiling | None:
+def tiling_of(
+    g: Geometry, window: int = 1, *, all_filters: bool = False, stored: bool = True
+) -> Tiling | None:
     """Return the constants for a convolution; None if its tables or indexes are too large.
 
-    A line of pixels has whole windows, a tile all filters where these have to be together.
+    A line of pixels has whole windows, a tile all filters where these have to be together. Results
+    that are not stored take no shared memory.
     """
     steps = g.stride if g.transposed else (1, 1, 1)
     places = [-(-size // step) for size, step in zip(g.output, steps, strict=True)]
@@ -151,7 +164,7 @@ def tiling_of(g: Geometry, window: int = 1, *, all_filters: bool = False) -> Til
     workspace = tiles * blocks * shifts * 2 * part + tiles * len(phases) * rows * 4
     stage_bytes = 2 * shifts * part + 2 * _POSITIONS * STAGE_DEPTH * 2
     columns = _POSITIONS - (_HALO if shifts > 1 else 0)
-    stages, some = _memory(_ROWS // rows * stage_bytes, columns)
+    stages, some = _memory(_ROWS // rows * stage_bytes, columns if stored else 0)
     pairs = g.output[2] % 2 == 0 and (residues > 1 or steps[2] == 1)
     line = places[2] + (shifts - 1) * step
     whole = max(window, 1 + pairs) if residues == 1 else 1
@@ -192,7 +205,7 @@ def tiling_of(g: Geometry, window: int = 1, *, all_filters: bool = False) -> Til
 
 def _memory(stage_bytes: int, columns: int) -> tuple[int, int]:
     """Return how many stages a block holds, and how many pixels of a tile it writes at once."""
-    for some in (columns, _POSITIONS // 2):
+    for some in (columns, min(columns, _POSITIONS // 2)):
         stages = (_MOST_BYTES - (some + _pad(some)) * _BYTES_OF_PIXEL) // stage_bytes
         if stages > 1:
             break
@@ -201,7 +214,7 @@ def _memory(stage_bytes: int, columns: int) -> tuple[int, int]:
 
 def _pad(some: int) -> int:
     """Return how many pixels keep eight lines, beside each other, off the same banks."""
-    return 0 if some % 16 else 8
+    return 0 if some % 16 or not some else 8
 
 
 def phases_of(g: Geometry, dim: int, *, together: bool) -> list[list[Reach]]:
