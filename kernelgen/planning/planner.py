@@ -32,7 +32,7 @@ def plan_of(graph: Graph) -> Plan:
 
 
 class Choices(NamedTuple):
-    """What is made of a graph where that depends on sizes: the main case's, for all graphs.
+    """Choices for a graph where they depend on sizes: the main case's, for all graphs of the Model.
 
     Attributes:
         norms: names of the nodes that end a norm which stays whole.
