@@ -350,6 +350,22 @@ def test_operands_have_other_names_than_a_convolution(
     assert len(it.launched) == 1
 
 
+@pytest.mark.parametrize("names", [("pixels", "tiles", "partials"), ("count_of_pixels",)])
+def test_operands_have_other_names_than_what_is_gathered(
+    names: tuple[str, ...], tmp_path: Path, compiled_folder: Path
+) -> None:
+    inputs = {"x": "torch.randn(2, 8, 14, 13)"} | dict.fromkeys(names, "torch.randn(5)")
+    after = " + ".join(["y.sum((2, 3))", *names])
+    problem = problem_of(
+        tmp_path,
+        after,
+        layers="self.conv = nn.Conv2d(8, 5, 3)",
+        before="y = self.conv(x)",
+        **inputs,
+    )
+    Planned(problem, "cuda", compiled_folder).check()
+
+
 # A sample, an expression of its kernel, and what is wrong instead.
 MUTANTS = {
     "no lo of filters": (

@@ -31,6 +31,11 @@ EARLY = {
     "overlapping windows": ("F.avg_pool2d(self.n(x), 3, 2)", BATCH, "sub, mul, add"),
     "padded windows": ("F.avg_pool2d(self.n(x), 2, padding=1)", BATCH, ""),
     "the largest": ("F.max_pool2d(self.n(x), 2)", BATCH, ""),
+    "whole numbers": (
+        "(torch.arange(8).view(-1, 1, 1) * self.n(x)).mean((2, 3))",
+        BATCH,
+        "",
+    ),
     "of what is compared": ("torch.where(x > 0, self.n(x), x).mean((2, 3))", BATCH, ""),
 }
 

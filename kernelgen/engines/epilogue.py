@@ -22,7 +22,8 @@ def with_epilogue(first: Kernel, second: Kernel, others: Names) -> tuple[Kernel,
     taken += [a.name for a in first.accumulators]
     # Before a bias, a product has a name that no operand has.
     taken += [str(value) for step in first.all_steps for value in step.arguments.values()]
-    names = Renaming(second, known, taken=(made, SUMS, *taken))
+    taken += [str(result.of) for result in first.results]
+    names = Renaming(second, known, taken=(SUMS, *taken))
     result = msgspec.structs.replace(second.result, of=names.new(second.result.of))
     name = others.kernel((first.name, second.name), first.name)
     followed = first.followed_by(names.further, names.steps)

@@ -8,9 +8,9 @@ import msgspec
 from kernelgen.engines.convolution.few import few_of
 from kernelgen.engines.convolution.record import (
     CONVOLVED,
+    COUNT,
     MEAN,
     MOMENTS,
-    PIXELS,
     VARIANCE,
     Convolution,
     Moments,
@@ -52,6 +52,9 @@ def with_moments(
         return ()
     if not isinstance(second, Reduce) or not _gathers_pixels(first, second, views):
         return ()
+    named = {o.name for o in (*operands_of(first), *second.beside)}
+    if named.intersection(MOMENTS):
+        return ()
     operands = [_of_channels(o, first, second, views) for o in second.operands]
     taken = [*(o.name for o in operands_of(first)), *(step.name for step in first.epilogue)]
     known = {first.result.value: str(first.result.of)} | {o.value: o.name for o in first.beside}
@@ -83,7 +86,7 @@ def _wanted(second: Reduce) -> tuple[str, ...]:
     """Return what a reduction needs to know of the pixels of an image."""
     kinds = {a.kind for a in second.accumulators}
     counts = "sum" in kinds or any(a.correction for a in second.accumulators)
-    return (MEAN, *((VARIANCE,) if "variance" in kinds else ()), *((PIXELS,) if counts else ()))
+    return (MEAN, *((VARIANCE,) if "variance" in kinds else ()), *((COUNT,) if counts else ()))
 
 
 def _gathered(first: Convolution, of: str) -> Result:
@@ -226,14 +229,14 @@ class _Totals:
         if a.kind == "mean":
             return self._over("mean", MEAN)
         if a.kind == "sum":
-            return self._over("sum", _step(self.before, f"part_of_{a.name}", "mul", MEAN, PIXELS))
+            return self._over("sum", _step(self.before, f"part_of_{a.name}", "mul", MEAN, COUNT))
         found = self._over("mean", VARIANCE)
         if not self.alone:
             found = _step(
                 self.after, f"{a.name}_of_all", "add", found, self._over("variance", MEAN)
             )
         if a.correction:
-            count = self._over("sum", PIXELS)
+            count = self._over("sum", COUNT)
             total = _step(self.after, f"{a.name}_total", "mul", found, count)
             left = _step(self.after, f"{a.name}_count", "sub", count, a.correction)
             found = _step(self.after, f"{a.name}_unbiased", "div_exact", total, left)

@@ -125,14 +125,16 @@ class _Means:
             if not isinstance(node.arguments[key], Reference):
                 continue
             value = self._types[node.argument(key)]
-            others = references(*(v for name, v in node.arguments.items() if name != key))
+            names = references(*(v for name, v in node.arguments.items() if name != key))
+            others = [self._types[name] for name in names]
             varying = {
                 d
-                for other in (self._types[name].shape for name in others)
-                for d, size in enumerate(other, len(shape) - len(other))
+                for other in others
+                for d, size in enumerate(other.shape, len(shape) - len(other.shape))
                 if size > 1
             }
-            if value.shape == shape and value.dtype == "float32" and dims - varying:
+            plain = {one.dtype for one in (value, *others)} == {"float32"}
+            if value.shape == shape and plain and dims - varying:
                 return key, dims - varying
         return "", frozenset()
 
