@@ -81,7 +81,8 @@ def for_the_cpu(source: str) -> str:
     stand_in = r"\nnamespace ptx = ::hopper_ptx;\n" if hopper else r"\n"
     # What stands before the kernels are helpers, which the emulation has as well.
     names = re.findall(r'extern "C" int (\w+)_launch', source)
-    begin = f"\nnamespace {names[0]} {{"
+    spaces = [f"\nnamespace {name} {{" for name in names]
+    begin = min(filter(source.__contains__, spaces), key=source.index)
     helpers, _, source = source.partition(begin)
     helpers = re.sub(space, r"\n", helpers, flags=re.DOTALL)
     source = helpers + begin + re.sub(space, stand_in, source, flags=re.DOTALL)

@@ -70,8 +70,9 @@ inline cudaError_t cudaGetDriverEntryPointByVersion(
 // In place of the namespace of PTX of Hopper's products.
 namespace hopper_ptx {
 
-using ::ptx::maximum;
-using ::ptx::minimum;
+// Other kernels of the file have these as well.
+using namespace ::ptx;
+using ::ptx::copy;
 
 // One word, as blocks change each other's.
 union Barrier {
