@@ -43,7 +43,7 @@ class MainCase:
         *,
         stubs: tuple[str, ...],
     ) -> None:
-        ready = task.evidence.known(m.OracleReady)
+        ready = task.evidence.ready
         assert ready is not None
         self._task, self._calls, self._opened, self._ready = task, calls, opened, ready
         self._dialogue, self._evidence = dialogue, task.evidence
@@ -96,7 +96,7 @@ class MainCase:
         traffic = self._traffic(limits)
         observed = self._observed(conditions.seen(taken.repeated_blocks))
         timing, warnings = summarise(taken.samples, traffic, confirmed, observed)
-        self._evidence.note(timing)
+        self._evidence.timing = timing
         for warning in (*warnings, *conditions.warnings()):
             self._evidence.warn(warning)
 
