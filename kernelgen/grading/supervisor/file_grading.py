@@ -116,9 +116,8 @@ class FileGrading:
         findings = check_contract(solution, problem, allow_imports=self._options.allow_imports)
         errors: list[str] = []
         for finding in findings:
-            place = solution.path if finding.line is None else f"{solution.path}:{finding.line}"
             told = errors if finding.severity == "error" else self._notes
-            told.append(f"{place}: {finding.message}")
+            told.append(finding.at(solution.path))
         if errors:
             first = next(one for one in findings if one.severity == "error")
             raise Judged(Status(first.status), "\n".join(errors))
