@@ -15,7 +15,7 @@ from kernelgen.grading.launch import cpu_threads
 from kernelgen.grading.options import BASELINES, wanted_baselines
 from kernelgen.grading.supervisor.blame import reconsider
 from kernelgen.grading.supervisor.calls import CaseCalls, Task
-from kernelgen.grading.supervisor.containment import plan_for, warnings_about
+from kernelgen.grading.supervisor.containment import plan_for
 from kernelgen.grading.supervisor.dialogue import Dialogue, Patience
 from kernelgen.grading.supervisor.main_case import MainCase, gpu_bytes
 from kernelgen.grading.supervisor.oracle_client import oracle_setup
@@ -224,8 +224,8 @@ class Session:
             self._options, self._solution, self._problem, self._dialogue.host_folder
         )
         found = self._evidence.containment = self._dialogue.start_host(self._solution, {}, plan)
-        for warning in warnings_about(found):
-            self._evidence.warn(warning)
+        if found.level == "none":
+            self._evidence.warn(f"the candidate was not contained: {'; '.join(found.missing)}")
         return found
 
     def _import(self) -> float:
