@@ -5,7 +5,7 @@ import os
 import signal
 from collections.abc import Set as AbstractSet
 
-from kernelgen.sandbox.tree import children_of
+from kernelgen.sandbox.tree import children_of, send
 
 
 def close_all_but(kept: int) -> None:
@@ -21,16 +21,13 @@ def kill_fork(pid: int) -> None:
     """Kill a fork and its group."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(pid, signal.SIGKILL)
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(pid, signal.SIGKILL)  # it may not have made its own group yet
+    send((pid,), signal.SIGKILL)  # it may not have made its own group yet
 
 
 def end_children(besides: AbstractSet[int] = frozenset()) -> None:
     """End every child but some: what a fork started and left behind came to us."""
     while left := set(children_of(os.getpid())) - besides:
-        for pid in left:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+        send(left, signal.SIGKILL)
         for pid in left:
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(pid, 0)
