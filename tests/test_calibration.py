@@ -135,13 +135,13 @@ def test_without_memory_nothing_is_measured(monkeypatch: pytest.MonkeyPatch) -> 
     with pytest.raises(MemoryError, match="too few to measure copies"):
         rates.measure("cpu", TINY, ())
     found = measure_quickly("cpu", ())
-    assert found.calibration is None
-    assert "too few to measure copies" in found.reason
+    assert isinstance(found, str)
+    assert "too few to measure copies" in found
 
 
 def test_the_oracle_measures_quickly() -> None:
-    found = measure_quickly("cpu", ("fp32",)).calibration
-    assert found is not None
+    found = measure_quickly("cpu", ("fp32",))
+    assert not isinstance(found, str)
     assert found.device == rates.identity_of("cpu")
     assert found.flops_per_s("fp32") is not None
 
@@ -318,9 +318,9 @@ def test_a_gpu_s_rates_are_in_the_order_that_its_units_have() -> None:
 def test_the_quick_rates_are_close_to_the_thorough_ones() -> None:
     thorough = rates.measure("cuda", rates.THOROUGH["cuda"], ("fp32", "fp16"))
     start = time.perf_counter()
-    quick = measure_quickly("cuda", ("fp32", "fp16")).calibration
+    quick = measure_quickly("cuda", ("fp32", "fp16"))
     assert time.perf_counter() - start < 0.5
-    assert quick is not None
+    assert not isinstance(quick, str)
     assert quick.copy_gbps.median == pytest.approx(thorough.copy_gbps.median, rel=0.1)
     for form in ("fp32", "fp16"):
         one, two = quick.flops_per_s(form), thorough.flops_per_s(form)
@@ -335,8 +335,8 @@ def test_quick_copies_go_at_one_rate_wherever_their_buffers_are() -> None:
     found = []
     for count in range(5):
         others = [torch.empty((96 << 20) * (each + 1), device="cuda") for each in range(count)]
-        quick = measure_quickly("cuda", ()).calibration
-        assert quick is not None
+        quick = measure_quickly("cuda", ())
+        assert not isinstance(quick, str)
         found.append(quick.copy_gbps.median)
         del others
     assert min(found) > 0.95 * max(found)
@@ -347,6 +347,6 @@ def test_trying_places_takes_a_few_tenths_of_a_second_and_leaves_no_memory_taken
     measure_quickly("cuda", ())
     before = torch.cuda.memory_reserved()
     start = time.perf_counter()
-    assert measure_quickly("cuda", ()).calibration is not None
+    assert not isinstance(measure_quickly("cuda", ()), str)
     assert time.perf_counter() - start < 0.35
     assert torch.cuda.memory_reserved() <= before

@@ -327,8 +327,8 @@ def test_kernels_a_call_are_counted_and_copies_are_not() -> None:
         check.add(call.trace, OUTPUTS, 1e6)
     evidence = Evidence(expected=("main",))
     check.conclude(evidence, None, launches=7.0)
-    assert evidence.known(Launches) == Launches(candidate=2.5, reference=7.0)
-    assert concluded(HONEST["graph that was not recorded"].trace).known(Launches) is None
+    assert evidence.launches == Launches(candidate=2.5, reference=7.0)
+    assert concluded(HONEST["graph that was not recorded"].trace).launches is None
 
 
 def test_a_profiler_that_fails_is_a_warning_and_no_verdict() -> None:

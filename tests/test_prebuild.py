@@ -112,7 +112,7 @@ def test_of_a_module_the_kernels_are_told_that_its_sources_hold(tmp_path: Path) 
     files = {"cuda.cu": KERNELS, "others.cu": LIBRARY}
     recipe = Recipe(library="kernels.so", ninja=NINJA, files=files)
 
-    flags = TorchFlags(version="", cuda=None, standard="", system_includes=(), nvcc_flags=())
+    flags = TorchFlags(standard="", system_includes=(), nvcc_flags=())
 
     def tell(*_: object, **__: object) -> CaptureReply:
         return CaptureReply(flags=flags, recipes=(recipe,))

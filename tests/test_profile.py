@@ -122,8 +122,8 @@ def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeNcu:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
     gpu = DeviceFacts(
-        index=0, name="NVIDIA H200", compute_capability=(9, 0), sm_count=132, free_bytes=None,
-        memory_bytes=150 << 30, l2_bytes=60 << 20, driver="580.65.06",
+        name="NVIDIA H200", compute_capability=(9, 0), sm_count=132, free_bytes=None,
+        memory_bytes=150 << 30, driver="580.65.06",
     )  # fmt: skip
     monkeypatch.setattr(profiling, "survey_gpus", lambda: GpuSurvey(devices=(gpu,)))
     monkeypatch.setattr(profiling, "_DEVICE", "cpu")

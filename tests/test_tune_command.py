@@ -124,13 +124,11 @@ def test_the_gpu_that_is_there_names_the_architecture(
     text: str, graded: Grades, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gpu = DeviceFacts(
-        index=0,
         name="B200",
         compute_capability=(10, 0),
         sm_count=148,
         memory_bytes=1,
         free_bytes=None,
-        l2_bytes=1,
         driver=None,
     )
     monkeypatch.setattr("kernelgen.hardware.device.survey_gpus", lambda: GpuSurvey(devices=(gpu,)))

@@ -160,8 +160,6 @@ def torch_flags(cpp_extension: ModuleType) -> TorchFlags:
         raise RuntimeError(f"torch {torch.__version__} does not say which C++ standard it uses")
     python = sysconfig.get_path("include", scheme="posix_prefix")
     return TorchFlags(
-        version=str(torch.__version__),
-        cuda=torch.version.cuda,
         standard=match.group(1),
         system_includes=(*cpp_extension.include_paths("cpu"), python),
         nvcc_flags=tuple(cpp_extension.COMMON_NVCC_FLAGS),

@@ -52,14 +52,11 @@ class TorchFlags(msgspec.Struct, frozen=True, kw_only=True):
     """Arguments that this torch passes to the compilers of an extension.
 
     Attributes:
-        cuda: the CUDA version that it was built with, or None for a CPU-only torch.
         standard: of C++, such as `c++20`.
         system_includes: torch's and Python's header folders.
         nvcc_flags: common to every CUDA source.
     """
 
-    version: str
-    cuda: str | None
     standard: str
     system_includes: tuple[str, ...]
     nvcc_flags: tuple[str, ...]

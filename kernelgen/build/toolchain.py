@@ -55,7 +55,7 @@ class HostCompiler(msgspec.Struct, frozen=True, kw_only=True):
     version: str
 
 
-def find_toolkit(base: Mapping[str, str] | None = None) -> Toolkit:
+def find_toolkit(environment: Mapping[str, str] = os.environ) -> Toolkit:
     """Return the first toolkit found: CUDA_HOME, CUDA_PATH, PATH, /usr/local/cuda, NVIDIA's wheels.
 
     A toolkit that torch could not link with (the wheels have no `libcudart.so`) is completed by a
@@ -64,7 +64,6 @@ def find_toolkit(base: Mapping[str, str] | None = None) -> Toolkit:
     Raises:
         ToolchainError: there is none, or CUDA_HOME or CUDA_PATH names a folder without nvcc.
     """
-    environment = os.environ if base is None else base
     for found_by, home, nvcc in _places(environment):
         version = _nvcc_version(nvcc)
         if version is not None:
@@ -82,13 +81,12 @@ def find_toolkit(base: Mapping[str, str] | None = None) -> Toolkit:
     return Toolkit(nvcc=nvcc, home=home, version=version, found_by=found_by)
 
 
-def find_compiler(base: Mapping[str, str] | None = None) -> HostCompiler:
+def find_compiler(environment: Mapping[str, str] = os.environ) -> HostCompiler:
     """Return the C++ compiler that torch would use: $CXX, else c++, else g++.
 
     Raises:
         ToolchainError: there is none, or $CXX does not run.
     """
-    environment = os.environ if base is None else base
     named = environment.get("CXX", "")
     for words in [shlex.split(named)] if named else [["c++"], ["g++"]]:
         version = _first_version(words, environment)
@@ -137,13 +135,12 @@ def _temporary_folder() -> str:
         ) from error
 
 
-def cache_folder(base: Mapping[str, str] | None = None) -> Path:
+def cache_folder(environment: Mapping[str, str] = os.environ) -> Path:
     """Return kernelgen's folder in the user's cache; it may not exist yet.
 
     Raises:
         UserError: the user has no home folder, and names no other one.
     """
-    environment = os.environ if base is None else base
     root = environment.get("XDG_CACHE_HOME")
     if root:
         return Path(root) / "kernelgen"
@@ -200,7 +197,7 @@ def _first_version(command: list[str], environment: Mapping[str, str]) -> str | 
     return match.group() if match else None
 
 
-def _run(command: list[str], environment: Mapping[str, str] | None = None) -> str | None:
+def _run(command: list[str], environment: Mapping[str, str] = os.environ) -> str | None:
     try:
         done = subprocess.run(
             command,
@@ -220,9 +217,9 @@ TOOL_PLACES = "CUDA_HOME, CUDA_PATH, PATH, beside nvcc, /usr/local/cuda"
 """Where `find_cuda_tool` looks, for messages."""
 
 
-def find_cuda_tool(name: str, base: Mapping[str, str] | None = None) -> Path | None:
+def find_cuda_tool(name: str, environment: Mapping[str, str] = os.environ) -> Path | None:
     """Return a program from CUDA_HOME, CUDA_PATH, PATH, beside nvcc or /usr/local/cuda, or None."""
-    for folder in tool_folders(os.environ if base is None else base):
+    for folder in tool_folders(environment):
         found = shutil.which(name, path=folder)
         if found is not None:
             return Path(found)

@@ -18,12 +18,6 @@ from kernelgen.report.printable import printable
 
 # A rate that varies more than this was not measured on a device that is left alone.
 _STEADY = 1.15
-_FORMATS = {
-    "fp32": "matrix products, fp32",
-    "tf32": "matrix products, TF32",
-    "bf16": "matrix products, bf16",
-    "fp16": "matrix products, fp16",
-}
 
 
 @click.command("calibrate")
@@ -96,7 +90,8 @@ def _rates(found: Calibration) -> Iterator[tuple[str, Spread, float, str]]:
     yield "write", found.write_gbps, 1.0, "GB/s written"
     words = f"TFLOP/s, {found.matrix_size} x {found.matrix_size}"
     for rate in found.matrix:
-        yield _FORMATS[rate.format], rate.flops_per_s, 1e12, words
+        name = "TF32" if rate.format == "tf32" else rate.format
+        yield f"matrix products, {name}", rate.flops_per_s, 1e12, words
 
 
 def _warn_if_unsteady(found: Calibration) -> None:

@@ -27,8 +27,9 @@ from kernelgen.grading.wire.channel import CANDIDATE_LIMIT_BYTES, Channel, Chann
 from kernelgen.grading.wire.forking import Fork, Forked, Look, Looked
 from kernelgen.sandbox import kernel
 from kernelgen.sandbox.enter import enter
+from kernelgen.sandbox.forks import close_all_but, end_children, kill_fork
 from kernelgen.sandbox.record import SandboxError
-from kernelgen.sandbox.tree import children_of, contained_process
+from kernelgen.sandbox.tree import contained_process
 from kernelgen.sandbox.view import prepare_view
 
 _TELL_SIGNAL = signal.SIGUSR1
@@ -137,31 +138,14 @@ def _look(request: Look, exit_codes: dict[int, int | None]) -> int | None:
     if request.tell and exit_codes[pid] is None:
         os.kill((contained_process(pid) if request.kept else None) or pid, _TELL_SIGNAL)
     if request.kill:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(pid, signal.SIGKILL)
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)  # it may not have made its own group yet
+        kill_fork(pid)
     if exit_codes[pid] is None:
         done, status = os.waitpid(pid, 0 if request.kill else os.WNOHANG)
         if done:
             exit_codes[pid] = os.waitstatus_to_exitcode(status)
     if request.kill:
-        _end_orphans({pid for pid, code in exit_codes.items() if code is None})
+        end_children({pid for pid, code in exit_codes.items() if code is None})
     return exit_codes[pid]
-
-
-def _end_orphans(workers: set[int]) -> None:
-    """End every child that is no worker: what a worker started and left behind came to us."""
-    while True:
-        orphans = set(children_of(os.getpid())) - workers
-        if not orphans:
-            return
-        for pid in orphans:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        for pid in orphans:
-            with contextlib.suppress(ChildProcessError):
-                os.waitpid(pid, 0)
 
 
 def _become(request: Fork, channel_fd: int, log_fd: int) -> None:
@@ -174,7 +158,7 @@ def _become(request: Fork, channel_fd: int, log_fd: int) -> None:
         os.dup2(log_fd, 2)
         with open(os.devnull) as nothing:  # noqa: PTH123
             os.dup2(nothing.fileno(), 0)
-        _close_all_but(channel_fd)
+        close_all_but(channel_fd)
         os.chdir(request.scratch)
         os.environ.update(request.environment)
         if request.cores:
@@ -190,15 +174,6 @@ def _become(request: Fork, channel_fd: int, log_fd: int) -> None:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
-
-
-def _close_all_but(kept: int) -> None:
-    """Close every descriptor above 2 but one: the server's own socket above all."""
-    # By what is there: the limit on descriptors may be infinite, and says nothing of what is open.
-    for name in os.listdir("/proc/self/fd"):  # noqa: PTH208
-        if int(name) > 2 and int(name) != kept:  # noqa: PLR2004 (standard error)
-            with contextlib.suppress(OSError):  # the listing's own is among them
-                os.close(int(name))
 
 
 def _serve(request: Fork, sock: socket.socket) -> None:

@@ -25,20 +25,16 @@ class DeviceFacts(msgspec.Struct, frozen=True, kw_only=True):
     """One GPU as this process would see it, CUDA_VISIBLE_DEVICES included.
 
     Attributes:
-        index: torch's device index.
         compute_capability: major and minor, such as (9, 0).
         free_bytes: at the time of asking; None where NVML does not tell.
-        l2_bytes: of second-level cache.
         driver: version such as `580.65.06`; None where NVML does not tell.
         uuid: as `GPU-...`; "" if it is not known.
     """
 
-    index: int
     name: str
     compute_capability: tuple[int, int]
     sm_count: int
     memory_bytes: int
-    l2_bytes: int
     free_bytes: int | None = None
     driver: str | None = None
     uuid: str = ""

@@ -11,7 +11,7 @@ import sys
 import uuid
 
 # Values of the driver's enum CUdevice_attribute.
-_MULTIPROCESSORS, _L2_CACHE_BYTES, _MAJOR, _MINOR = 16, 38, 75, 76
+_MULTIPROCESSORS, _MAJOR, _MINOR = 16, 75, 76
 _UUID_BYTES, _NAME_BYTES = 16, 256
 
 
@@ -57,12 +57,10 @@ class Driver:
         self._call("cuDeviceTotalMem_v2", ctypes.byref(memory), handle)
         self._call("cuDeviceGetUuid", identity, handle)
         return {
-            "index": index,
             "name": name.value.decode(errors="replace"),
             "uuid": f"GPU-{uuid.UUID(bytes=identity.raw)}",
             "memory_bytes": memory.value,
             "sm_count": self._attribute(_MULTIPROCESSORS, handle),
-            "l2_bytes": self._attribute(_L2_CACHE_BYTES, handle),
             "compute_capability": [self._attribute(which, handle) for which in (_MAJOR, _MINOR)],
         }
 

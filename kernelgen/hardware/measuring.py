@@ -20,19 +20,8 @@ _DEADLINE_S = 300.0
 _CALLED = {"cuda": "the GPU", "cpu": "the CPU"}
 
 
-class Measured(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """All rates."""
-
-    calibration: Calibration
-
-
-class Impossible(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """Why nothing could be measured, and what to do."""
-
-    reason: str
-
-
-Reply = Measured | Impossible
+# All rates, or why nothing could be measured, and what to do.
+Reply = Calibration | str
 
 
 def measure_apart(
@@ -65,9 +54,9 @@ def measure_apart(
             "process printed says why"
         ) from error
     reply: Reply = msgspec.json.decode(done.stdout, type=Reply)
-    if isinstance(reply, Impossible):
-        raise KernelgenFault(f"{_CALLED[device]} cannot be measured: {reply.reason}")
-    return reply.calibration
+    if isinstance(reply, str):
+        raise KernelgenFault(f"{_CALLED[device]} cannot be measured: {reply}")
+    return reply
 
 
 def main() -> None:
@@ -84,10 +73,7 @@ def _measured(device: str, *, quiet: bool) -> Reply:
     from kernelgen.hardware import rates
 
     if device == "cuda" and not torch.cuda.is_available():
-        reason = (
-            "torch finds no CUDA device; install a CUDA build of torch that this driver supports"
-        )
-        return Impossible(reason=reason)
+        return "torch finds no CUDA device; install a CUDA build of torch that this driver supports"
     torch.set_num_threads(usable_cores())
 
     def phase(text: str) -> None:
@@ -96,8 +82,7 @@ def _measured(device: str, *, quiet: bool) -> Reply:
             sys.stderr.flush()
 
     try:
-        found = rates.measure(device, rates.THOROUGH[device], rates.ALL_FORMATS, phase)
+        return rates.measure(device, rates.THOROUGH[device], rates.ALL_FORMATS, phase)
     except (MemoryError, torch.OutOfMemoryError) as error:
         first_line = next(iter(str(error).splitlines()), "")
-        return Impossible(reason=f"memory ran out: {first_line}; end what else uses the device")
-    return Measured(calibration=found)
+        return f"memory ran out: {first_line}; end what else uses the device"

@@ -86,11 +86,8 @@ def _check_contract(solution: SolutionFile, problem: Problem, options: ProfileOp
     # Whatever runs may be profiled: also what has no kernel of its own.
     broken = [f for f in findings if f.severity == "error" and f.status == "BROKEN_CONTRACT"]
     if broken:
-        lines = [
-            f"{solution.path}{'' if found.line is None else f':{found.line}'}: {found.message}"
-            for found in broken
-        ]
-        raise Judged(Status.BROKEN_CONTRACT, "\n".join(lines))
+        lines = "\n".join(found.at(solution.path) for found in broken)
+        raise Judged(Status.BROKEN_CONTRACT, lines)
 
 
 def _workplace(

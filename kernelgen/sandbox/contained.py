@@ -22,7 +22,7 @@ import msgspec
 from kernelgen.errors import KernelgenFault
 from kernelgen.sandbox.launch import CONTAINED, TOLD_BY, contained_command
 from kernelgen.sandbox.record import Plan
-from kernelgen.sandbox.tree import processes_below
+from kernelgen.sandbox.tree import processes_below, send
 from kernelgen.sandbox.watch import OverLimit, Watch
 
 _HOME = Path(__file__).resolve().parents[2]
@@ -136,9 +136,7 @@ def _guarded(
             below = processes_below([process.pid]) if process.poll() is None else []
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
-            for pid in below:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
+            send(below, signal.SIGKILL)
         # None if it did not come so far.
         if not (said := word.read(select.PIPE_BUF) or CONTAINED).startswith(CONTAINED):
             hint = "`kernelgen doctor` says what this machine offers"

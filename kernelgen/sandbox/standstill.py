@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
+from kernelgen.sandbox.tree import send
+
 _FREEZE_TIMEOUT_S = 5.0
 # A thread inside the kernel stops before it returns to its code; a driver may keep it a while.
 _PATIENCE_S = 0.05
@@ -67,13 +69,13 @@ def freeze(list_processes: Callable[[], Iterable[int]], known: Iterable[int] = (
     """
     start_s = time.perf_counter()
     looks: list[tuple[float, dict[int, int]]] = []
-    _send(known, signal.SIGSTOP)
+    send(known, signal.SIGSTOP)
     while True:
         for _ in range(_LOOKS):
             looks.append(_look_at(known))
             time.sleep(_PAUSE_S)
         present = set(list_processes())
-        _send(present, signal.SIGSTOP)
+        send(present, signal.SIGSTOP)
         waited_s = time.perf_counter() - start_s
         accepted = set(_IS_STOPPED if waited_s < _PATIENCE_S else _IS_STOPPED + "D")
         states = {pid: _states(pid) for pid in present}
@@ -143,14 +145,8 @@ def thaw(list_processes: Callable[[], Iterable[int]]) -> float:
     """Let every listed process go on; return `time.perf_counter` as it was right before."""
     pids = list(list_processes())
     start_s = time.perf_counter()
-    _send(pids, signal.SIGCONT)
+    send(pids, signal.SIGCONT)
     return start_s
-
-
-def _send(pids: Iterable[int], number: signal.Signals) -> None:
-    for pid in pids:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, number)
 
 
 def _look_at(pids: Iterable[int]) -> tuple[float, dict[int, int]]:

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import signal
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -28,6 +29,13 @@ def ancestors_of(pid: int) -> list[int]:
             pid = int(fields[1])
             found.append(pid)
     return found
+
+
+def send(pids: Iterable[int], number: signal.Signals) -> None:
+    """Send a signal to those of some processes that are there."""
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)
 
 
 def processes_below(roots: Iterable[int]) -> list[int]:

@@ -41,6 +41,10 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     name: str = "candidate.py"
 
 
+Asked = Path | str | Candidate
+"""A candidate in a file or as text."""
+
+
 class Grader(contextlib.AbstractAsyncContextManager["Grader"]):
     """Grades candidates for an asyncio program; on leaving it, everything that was started is gone.
 
@@ -134,10 +138,10 @@ class Grader(contextlib.AbstractAsyncContextManager["Grader"]):
 
     async def grade(
         self,
-        candidates: Iterable[Path | str | Candidate] | AsyncIterable[Path | str | Candidate],
+        candidates: Iterable[Asked] | AsyncIterable[Asked],
         *,
         options: GradeOptions | None = None,
-    ) -> AsyncGenerator[tuple[Path | str | Candidate, Verdict]]:
+    ) -> AsyncGenerator[tuple[Asked, Verdict]]:
         """Give each candidate with its verdict, as they are made.
 
         Leaving the loop takes back what is not done.
@@ -148,7 +152,7 @@ class Grader(contextlib.AbstractAsyncContextManager["Grader"]):
             options: in place of the grader's.
         """
         source = _each(candidates)
-        at_work: dict[asyncio.Task[Verdict], Path | str | Candidate] = {}
+        at_work: dict[asyncio.Task[Verdict], Asked] = {}
         exhausted = False
         try:
             while at_work or not exhausted:
@@ -166,9 +170,7 @@ class Grader(contextlib.AbstractAsyncContextManager["Grader"]):
                 task.cancel()
             await asyncio.gather(*at_work, return_exceptions=True)
 
-    async def _grade(
-        self, candidate: Path | str | Candidate, options: GradeOptions | None
-    ) -> Verdict:
+    async def _grade(self, candidate: Asked, options: GradeOptions | None) -> Verdict:
         options = options or self._options
         if isinstance(candidate, Candidate):
             if candidate.problem is not None:
@@ -206,8 +208,8 @@ class Grader(contextlib.AbstractAsyncContextManager["Grader"]):
 
 
 async def _each(
-    candidates: Iterable[Path | str | Candidate] | AsyncIterable[Path | str | Candidate],
-) -> AsyncIterator[Path | str | Candidate]:
+    candidates: Iterable[Asked] | AsyncIterable[Asked],
+) -> AsyncIterator[Asked]:
     if isinstance(candidates, AsyncIterable):
         async for one in candidates:
             yield one

@@ -89,27 +89,18 @@ def _full(_: Any, error: OSError) -> Response[Refusal]:
     return _refusal(503, f"the question cannot be kept: {error.strerror}; ask again later")
 
 
-class _Metrics:
-    """The counters behind /metrics."""
+def _counting(registry: CollectorRegistry) -> Callable[[Verdict, float], None]:
+    """Return what counts a verdict, and the seconds from its question to it."""
+    verdicts = Counter("kernelgen_verdicts", "Verdicts by status", ["status"], registry=registry)
+    spent = Histogram(
+        "kernelgen_seconds", "From acceptance to verdict", buckets=_BUCKETS_S, registry=registry
+    )
 
-    def __init__(self) -> None:
-        self.registry = CollectorRegistry()
-        self.verdicts = Counter(
-            "kernelgen_verdicts", "Verdicts by status", ["status"], registry=self.registry
-        )
-        self.seconds = Histogram(
-            "kernelgen_seconds",
-            "From acceptance to verdict",
-            buckets=_BUCKETS_S,
-            registry=self.registry,
-        )
-        self.waiting = Gauge(
-            "kernelgen_waiting", "Questions without a verdict", registry=self.registry
-        )
+    def finished(verdict: Verdict, seconds: float) -> None:
+        verdicts.labels(verdict.status.value).inc()
+        spent.observe(seconds)
 
-    def finished(self, verdict: Verdict, seconds: float) -> None:
-        self.verdicts.labels(verdict.status.value).inc()
-        self.seconds.observe(seconds)
+    return finished
 
 
 def application(settings: Settings, journal: Journal, tell: Callable[[str], None]) -> Litestar:
@@ -117,10 +108,12 @@ def application(settings: Settings, journal: Journal, tell: Callable[[str], None
 
     `tell` hears of what an earlier service accepted and this one cannot read.
     """
-    metrics = _Metrics()
+    registry = CollectorRegistry()
     crew = Crew(settings.jobs * max(1, len(settings.gpus)), gpus=settings.gpus)
     grader = Grader(settings.options, ahead=settings.queue, hands=crew)
-    desk = Desk(grader, journal, settings, metrics.finished)
+    desk = Desk(grader, journal, settings, _counting(registry))
+    waiting = Gauge("kernelgen_waiting", "Questions without a verdict", registry=registry)
+    waiting.set_function(lambda: desk.waiting)
 
     @contextlib.asynccontextmanager
     async def lifespan(_: Litestar) -> AsyncIterator[None]:
@@ -141,7 +134,7 @@ def application(settings: Settings, journal: Journal, tell: Callable[[str], None
             raise NotAuthorizedException("send the header `Authorization: Bearer TOKEN`")
 
     return Litestar(
-        _handlers(desk, journal, metrics),
+        _handlers(desk, journal, registry),
         guards=[check_token] if settings.token else [],
         lifespan=[lifespan],
         request_max_body_size=settings.body_bytes,
@@ -155,7 +148,7 @@ def application(settings: Settings, journal: Journal, tell: Callable[[str], None
     )
 
 
-def _handlers(desk: Desk, journal: Journal, metrics: _Metrics) -> list[BaseRouteHandler]:
+def _handlers(desk: Desk, journal: Journal, registry: CollectorRegistry) -> list[BaseRouteHandler]:
     @post("/grade", status_code=200, responses=_answers(202, 400, 401, 413, 429, 503))
     async def grade(data: Annotated[Request, Body()]) -> Response[JobState]:
         """Have a candidate graded; the same question again is the same job.
@@ -190,7 +183,6 @@ def _handlers(desk: Desk, journal: Journal, metrics: _Metrics) -> list[BaseRoute
     @get("/metrics", media_type=_PROMETHEUS, responses=_answers(401))
     async def metrics_text() -> bytes:
         """Return Prometheus's text format."""
-        metrics.waiting.set(desk.waiting)
-        return generate_latest(metrics.registry)
+        return generate_latest(registry)
 
     return [grade, job, health, metrics_text]

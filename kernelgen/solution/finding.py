@@ -1,5 +1,6 @@
 """Findings of a check of a solution's contract."""
 
+from pathlib import Path
 from typing import Literal
 
 import msgspec
@@ -21,6 +22,10 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     severity: Severity = "error"
     line: int | None = None
     message: str
+
+    def at(self, path: Path) -> str:
+        """Return the message behind its place in a file."""
+        return f"{path if self.line is None else f'{path}:{self.line}'}: {self.message}"
 
 
 def error(line: int | None, message: str) -> Finding:

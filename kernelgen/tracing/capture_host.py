@@ -20,6 +20,7 @@ from kernelgen.graph.graph import Graph
 from kernelgen.graph.sizes import Resize
 from kernelgen.sandbox import kernel
 from kernelgen.sandbox.enter import enter
+from kernelgen.sandbox.forks import close_all_but, end_children, kill_fork
 from kernelgen.sandbox.record import Plan, SandboxError
 from kernelgen.sandbox.tree import children_of, processes_below
 from kernelgen.sandbox.watch import OverLimit, Watch
@@ -166,7 +167,7 @@ def _receive(reader: int, pid: int, request: TraceRequest, asked: int) -> Answer
                 _end(pid)
                 os._exit(0)
             if reader not in ready:
-                if _has_ended(pid):
+                if _end_of(pid) is not None:
                     return Answer(ended=_how_it_ended(pid))
                 continue
             chunk = os.read(reader, 1 << 16)
@@ -182,15 +183,14 @@ def _receive(reader: int, pid: int, request: TraceRequest, asked: int) -> Answer
     return Answer(ended=f"took longer than {request.deadline_s:g} s")
 
 
-def _has_ended(pid: int) -> bool:
-    return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+def _end_of(pid: int) -> os.waitid_result | None:
+    return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
 
 
 def _how_it_ended(pid: int) -> str:
     deadline = time.monotonic() + 1.0
-    while not _has_ended(pid) and time.monotonic() < deadline:
+    while (found := _end_of(pid)) is None and time.monotonic() < deadline:
         time.sleep(0.01)
-    found = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     if found is None:
         return "closed its answer"
     if found.si_code == os.CLD_EXITED:
@@ -200,17 +200,8 @@ def _how_it_ended(pid: int) -> str:
 
 def _end(pid: int) -> None:
     """Kill a child and all that came to us from it."""
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(pid, signal.SIGKILL)
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(pid, signal.SIGKILL)  # it may not have made its own group yet
-    while left := children_of(os.getpid()):
-        for one in left:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(one, signal.SIGKILL)
-        for one in left:
-            with contextlib.suppress(ChildProcessError):
-                os.waitpid(one, 0)
+    kill_fork(pid)
+    end_children()
 
 
 def _become(request: TraceRequest, writer: int) -> None:
@@ -218,10 +209,7 @@ def _become(request: TraceRequest, writer: int) -> None:
     try:
         os.setsid()
         kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
-        for name in os.listdir("/proc/self/fd"):  # noqa: PTH208
-            if int(name) > 2 and int(name) != writer:  # noqa: PLR2004 (standard error)
-                with contextlib.suppress(OSError):  # the listing's own is among them
-                    os.close(int(name))
+        close_all_but(writer)
         try:
             enter(request.plan)
             replies: list[Reply] = [_reply(trace) for trace in request.traces]

@@ -12,7 +12,7 @@ from kernelgen.grading.wire import messages as m
 from kernelgen.grading.wire.arena import Arena, DeviceArena, HostArena
 from kernelgen.grading.wire.device_errors import is_out_of_memory
 from kernelgen.hardware import rates
-from kernelgen.hardware.calibration import MatrixFormat
+from kernelgen.hardware.calibration import Calibration, MatrixFormat
 from kernelgen.hardware.device import cpu_facts
 
 # Below this share of the device's memory, what torch has cached here goes back, unless less is
@@ -165,15 +165,15 @@ class Probe:
         )
 
 
-def measure_quickly(device: str, formats: tuple[MatrixFormat, ...]) -> m.RatesMeasured:
-    """Measure in a few tenths of a second; a lack of memory is no reason to lose a verdict."""
+def measure_quickly(device: str, formats: tuple[MatrixFormat, ...]) -> Calibration | str:
+    """Measure in a few tenths of a second, or say what is lacking: no verdict is lost by that."""
     try:
-        return m.RatesMeasured(calibration=rates.measure(device, rates.QUICK[device], formats))
+        return rates.measure(device, rates.QUICK[device], formats)
     except Exception as error:
         if not is_out_of_memory(error):
             raise
         first_line = next(iter(str(error).splitlines()), "")
-        return m.RatesMeasured(calibration=None, reason=f"memory ran out: {first_line}")
+        return f"memory ran out: {first_line}"
 
 
 def ready(clock: Clock) -> m.OracleReady:

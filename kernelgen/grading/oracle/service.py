@@ -31,6 +31,7 @@ from kernelgen.grading.wire.trace import Trace
 from kernelgen.grading.wire.transport import arena_bytes, deposit
 from kernelgen.grading.wire.values import copied, tensors_of
 from kernelgen.hardware import rates
+from kernelgen.hardware.calibration import Calibration
 
 
 class Oracle:
@@ -233,7 +234,7 @@ class Oracle:
         if float(torch.ones(2, device=self._setup.device).sum()) != 2:  # noqa: PLR2004 (1 + 1)
             raise RuntimeError("CUDA error: device lost: 1 + 1 is not 2")
 
-    def _measure_rates(self, message: m.MeasureRates) -> m.RatesMeasured:
+    def _measure_rates(self, message: m.MeasureRates) -> Calibration | str:
         self._memory.trim(before_timing=True)
         try:
             return measure_quickly(self._setup.device, message.formats)

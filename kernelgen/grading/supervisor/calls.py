@@ -9,7 +9,7 @@ from kernelgen.grading.judged import Judged
 from kernelgen.grading.options import GradeOptions
 from kernelgen.grading.precision import changed_pins
 from kernelgen.grading.supervisor.dialogue import Dialogue, ReplyT
-from kernelgen.grading.supervisor.evidence import Evidence, Precision, parameter_hint
+from kernelgen.grading.supervisor.evidence import Evidence, parameter_hint
 from kernelgen.grading.verdict import Status
 from kernelgen.grading.wire import messages as m
 from kernelgen.problem.record import Case, Device, Problem
@@ -74,8 +74,8 @@ class CaseCalls:
             f"in forward on case {self._case.name}",
         )
         self._require_possible(called)
-        if self._evidence.known(Precision) is None:
-            self._evidence.note(Precision(called.pinned))
+        if self._evidence.pins is None:
+            self._evidence.pins = called.pinned
         for change in changed_pins(called.pinned, called.pins):
             self._evidence.warn(
                 f"the candidate changed a setting of torch's ({change}); "
@@ -196,7 +196,7 @@ class CaseCalls:
         elif self._case.why:
             lines.append(f"this case is there for: {self._case.why}")
         if found.status in (Status.WRONG_VALUES, Status.NON_FINITE):
-            lines += parameter_hint(self._evidence.known(m.ParametersGiven))
+            lines += parameter_hint(self._evidence.parameters)
         raise Judged(found.status, "\n".join(lines))
 
 

@@ -7,7 +7,7 @@ import msgspec
 from kernelgen.grading.options import GradeOptions
 from kernelgen.problem.python_text import parse_python
 from kernelgen.problem.record import Problem
-from kernelgen.sandbox.record import Containment, Plan
+from kernelgen.sandbox.record import Plan
 from kernelgen.sandbox.survey import survey
 from kernelgen.solution.file import SolutionFile
 from kernelgen.solution.imports import allowed_modules
@@ -29,10 +29,3 @@ def plan_for(options: GradeOptions, solution: SolutionFile, problem: Problem, fo
     plan = survey().plan(folder, (solution.path.parent, problem.path.parent), options.limits)
     imports = allowed_modules(source, problem, options.allow_imports)
     return msgspec.structs.replace(plan, imports=imports)
-
-
-def warnings_about(found: Containment) -> tuple[str, ...]:
-    """Return what a verdict has to say about a candidate that was not contained."""
-    if found.level != "none":
-        return ()
-    return (f"the candidate was not contained: {'; '.join(found.missing)}",)

@@ -135,19 +135,16 @@ class Crew(contextlib.AbstractContextManager["Crew"]):
             KernelgenFault: what the lanes share cannot be started.
         """
         with self._starting:
-            if not self._threads and not self._queue.closed:
-                self._start()
-
-    def _start(self) -> None:
-        """Start the lanes, once there is something to do."""
-        self._start_shared()
-        for number in range(len(self._cores)):
-            name = f"kernelgen-lane-{number}"
-            gpu = self._gpus[number % len(self._gpus)] if self._gpus else ""
-            thread = threading.Thread(target=self._work, args=(number, gpu), name=name)
-            self._threads.append(thread)
-            self._queue.add_lane(gpu)
-            thread.start()
+            if self._threads or self._queue.closed:
+                return
+            self._start_shared()
+            for number in range(len(self._cores)):
+                name = f"kernelgen-lane-{number}"
+                gpu = self._gpus[number % len(self._gpus)] if self._gpus else ""
+                thread = threading.Thread(target=self._work, args=(number, gpu), name=name)
+                self._threads.append(thread)
+                self._queue.add_lane(gpu)
+                thread.start()
 
     def _start_shared(self) -> None:
         """Start what lanes share."""

@@ -223,9 +223,7 @@ class Dialogue:
 
         Without what every fork begins with: the server's imports, most of a GB with a CUDA torch.
         """
-        if self._host is None:
-            return 0
-        return max(0, tree_bytes(self._host.pid) - self._server.own_bytes())
+        return max(0, tree_bytes(self.host.pid) - self._server.own_bytes())
 
     def close(self) -> str:
         """End the candidate; return the end of what it printed."""

@@ -1,9 +1,6 @@
 """Findings on a candidate so far, as frozen records; a verdict is made from them at the end."""
 
 from collections.abc import Iterable
-from typing import TypeVar
-
-import msgspec
 
 from kernelgen.grading.correctness import precision_name
 from kernelgen.grading.precision import Pins
@@ -23,12 +20,6 @@ from kernelgen.problem.record import MAIN_CASE
 from kernelgen.sandbox.record import Containment
 
 _SHOWN_NAMES = 8
-
-
-class DeviceFault(msgspec.Struct, frozen=True):
-    """How an oracle fails on the device where no candidate is; "" if it does not."""
-
-    reason: str
 
 
 class CaseLog:
@@ -79,57 +70,31 @@ class CaseLog:
         )
 
 
-class Precision(msgspec.Struct, frozen=True):
-    """The pins that were in force."""
-
-    pins: Pins
-
-
-class Kernels(msgspec.Struct, frozen=True):
-    """Kernels of the traced calls."""
-
-    uses: tuple[KernelUse, ...]
-
-
-class Printed(msgspec.Struct, frozen=True):
-    """The end of what the candidate printed."""
-
-    text: str
-
-
-Fact = (
-    OracleReady
-    | Containment
-    | BuildRecord
-    | ParametersGiven
-    | Precision
-    | SanitizerRecord
-    | Kernels
-    | Launches
-    | Timing
-    | Printed
-    | DeviceFault
-)
-FactT = TypeVar("FactT", bound=msgspec.Struct)
-
-
 class Evidence:
-    """All that a session has seen; facts are added, none is changed."""
+    """All that a session has seen; what it has not is None or empty.
+
+    Attributes:
+        pins: that were in force.
+        kernels: of the traced calls.
+        printed: the end of what the candidate printed.
+        device_fault: how an oracle fails on the device where no candidate is; "" if it does not.
+    """
 
     def __init__(self, expected: tuple[str, ...]) -> None:
         self._expected = expected
-        self._facts: dict[type, Fact] = {}
         self._cases: list[CaseLog] = []
         self._warnings: dict[str, None] = {}
-
-    def note(self, fact: Fact) -> None:
-        """Take in a fact; it counts in place of an earlier one of its kind."""
-        self._facts[type(fact)] = fact
-
-    def known(self, kind: type[FactT]) -> FactT | None:
-        """Return the fact of a kind, if it is known."""
-        found = self._facts.get(kind)
-        return found if isinstance(found, kind) else None
+        self.ready: OracleReady | None = None
+        self.containment: Containment | None = None
+        self.build: BuildRecord | None = None
+        self.parameters: ParametersGiven | None = None
+        self.pins: Pins | None = None
+        self.sanitizer: SanitizerRecord | None = None
+        self.kernels: tuple[KernelUse, ...] = ()
+        self.launches: Launches | None = None
+        self.timing: Timing | None = None
+        self.printed = ""
+        self.device_fault = ""
 
     def warn(self, text: str) -> None:
         """Note something that should be known, once."""
@@ -140,12 +105,6 @@ class Evidence:
         """All findings, in order."""
         return tuple(self._warnings)
 
-    @property
-    def kernels(self) -> tuple[KernelUse, ...]:
-        """The kernels of the traced calls; empty if none was traced."""
-        found = self.known(Kernels)
-        return found.uses if found else ()
-
     def open_case(self, name: str) -> CaseLog:
         """Begin a case."""
         log = CaseLog(name)
@@ -154,7 +113,7 @@ class Evidence:
 
     def note_parameters(self, given: ParametersGiven) -> None:
         """Keep what became of the parameters, and warn of what found no counterpart."""
-        self.note(given)
+        self.parameters = given
         if given.missing:
             names = ", ".join(given.missing)
             self.warn(f"ModelNew has no parameter or buffer for the reference's {names}")
@@ -183,14 +142,13 @@ class Evidence:
         results = tuple(result for log in self._cases if (result := log.result()) is not None)
         if not results:
             return None
-        given, precision = self.known(ParametersGiven), self.known(Precision)
         return Correctness(
             max_abs_err=_largest(case.max_abs_err for case in results),
             ref_max_abs_err=_largest(case.ref_max_abs_err for case in results),
             expected_cases=self._expected,
             cases=results,
-            parameters=given.mapping if given else {},
-            precision=precision.pins if precision else {},
+            parameters=self.parameters.mapping if self.parameters else {},
+            precision=self.pins or {},
             effective_precision=self.effective_precision(),
         )
 

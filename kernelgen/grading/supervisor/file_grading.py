@@ -20,25 +20,15 @@ from kernelgen.grading.options import Phase
 from kernelgen.grading.queue.job import Job
 from kernelgen.grading.supervisor.blame import excuse, full_disk_reason
 from kernelgen.grading.supervisor.calls import Task
-from kernelgen.grading.supervisor.evidence import DeviceFault, Evidence, Printed
+from kernelgen.grading.supervisor.evidence import Evidence
 from kernelgen.grading.supervisor.oracles import Oracles
 from kernelgen.grading.supervisor.prebuilding import prebuild_solution
 from kernelgen.grading.supervisor.session import Session
 from kernelgen.grading.supervisor.timing_lock import Displaced
 from kernelgen.grading.supervisor.workers import ForkServer
-from kernelgen.grading.timing.times import Timing
-from kernelgen.grading.verdict import (
-    BuildRecord,
-    Launches,
-    Owner,
-    SanitizerRecord,
-    Status,
-    Verdict,
-)
-from kernelgen.grading.wire.messages import OracleReady
+from kernelgen.grading.verdict import Owner, Status, Verdict
 from kernelgen.problem.record import Device, Problem
 from kernelgen.problem.text import encodable
-from kernelgen.sandbox.record import Containment
 from kernelgen.scratch import remove_tree
 from kernelgen.solution.contract import check_contract
 from kernelgen.solution.file import SolutionFile, read_bytes
@@ -72,7 +62,7 @@ class FileGrading:
     @property
     def environment(self) -> dict[str, str | int | bool | None]:
         """Facts about the device, once it was used."""
-        ready = self._evidence.known(OracleReady)
+        ready = self._evidence.ready
         return ready.environment if ready else {}
 
     def prepared(self) -> Job | Verdict:
@@ -126,9 +116,8 @@ class FileGrading:
         findings = check_contract(solution, problem, allow_imports=self._options.allow_imports)
         errors: list[str] = []
         for finding in findings:
-            place = solution.path if finding.line is None else f"{solution.path}:{finding.line}"
             told = errors if finding.severity == "error" else self._notes
-            told.append(f"{place}: {finding.message}")
+            told.append(finding.at(solution.path))
         if errors:
             first = next(one for one in findings if one.severity == "error")
             raise Judged(Status(first.status), "\n".join(errors))
@@ -199,8 +188,7 @@ class FileGrading:
         )
 
     def _make(self, status: Status, owner: Owner, reason: str) -> Verdict:
-        solution, problem, known = self._solution, self._problem, self._evidence.known
-        ready, printed, fault = known(OracleReady), known(Printed), known(DeviceFault)
+        solution, problem, found = self._solution, self._problem, self._evidence
         return Verdict(
             problem=problem.name if problem else "",
             solution=self._job.name,
@@ -208,17 +196,17 @@ class FileGrading:
             status=status,
             owner=owner,
             reason=encodable(reason),
-            device=ready.device_name if ready else "",
-            device_fault=fault.reason if fault else "",
-            correctness=self._evidence.correctness(),
-            timing=known(Timing) if status is Status.PASSED else None,
-            build=known(BuildRecord),
-            sanitizer=known(SanitizerRecord),
-            kernels=self._evidence.kernels,
-            launches=known(Launches),
-            containment=known(Containment),
+            device=found.ready.device_name if found.ready else "",
+            device_fault=found.device_fault,
+            correctness=found.correctness(),
+            timing=found.timing if status is Status.PASSED else None,
+            build=found.build,
+            sanitizer=found.sanitizer,
+            kernels=found.kernels,
+            launches=found.launches,
+            containment=found.containment,
             overrides=self._options.overrides(),
-            warnings=(*map(encodable, self._notes), *self._evidence.warnings),
+            warnings=(*map(encodable, self._notes), *found.warnings),
             source=solution.text if solution else "",
-            log=printed.text if printed else "",
+            log=found.printed,
         )

@@ -10,7 +10,7 @@ from kernelgen.grading.supervisor.batch_runner import BatchRunner
 from kernelgen.grading.supervisor.calls import CaseCalls, Task
 from kernelgen.grading.supervisor.dialogue import Dialogue
 from kernelgen.grading.supervisor.traced_calls import KernelCheck, SecondClockReader
-from kernelgen.grading.timing.confirm import Confirming, Untold, batch_bytes_of
+from kernelgen.grading.timing.confirm import Confirming, batch_bytes_of
 from kernelgen.grading.timing.device_conditions import DeviceConditions
 from kernelgen.grading.timing.limit import Work, formats_for, work_of
 from kernelgen.grading.timing.looks import Looks, Meanwhile
@@ -43,7 +43,7 @@ class MainCase:
         *,
         stubs: tuple[str, ...],
     ) -> None:
-        ready = task.evidence.known(m.OracleReady)
+        ready = task.evidence.ready
         assert ready is not None
         self._task, self._calls, self._opened, self._ready = task, calls, opened, ready
         self._dialogue, self._evidence = dialogue, task.evidence
@@ -84,11 +84,11 @@ class MainCase:
         confirmed = confirming.confirm()
         # After the times, which what a profiler leaves behind could disturb. Of a time that is not
         # told, nothing has to be known.
-        told = None if isinstance(confirmed, Untold) else confirming
+        told = None if isinstance(confirmed, str) else confirming
         self._trace(self._second.calls(median(times_ms)), told)
         limits = self._require_quiet()
-        if isinstance(confirmed, Untold):
-            self._evidence.warn(confirmed.why)
+        if isinstance(confirmed, str):
+            self._evidence.warn(confirmed)
             return
         if OTHER_WORK in taken.disturbed or (limits is not None and limits.shared):
             self._evidence.warn(SHARED_GPU)
@@ -96,7 +96,7 @@ class MainCase:
         traffic = self._traffic(limits)
         observed = self._observed(conditions.seen(taken.repeated_blocks))
         timing, warnings = summarise(taken.samples, traffic, confirmed, observed)
-        self._evidence.note(timing)
+        self._evidence.timing = timing
         for warning in (*warnings, *conditions.warnings()):
             self._evidence.warn(warning)
 
@@ -290,9 +290,10 @@ def _rates_of(dialogue: Dialogue, work: Work, warn: Callable[[str], None]) -> Ca
         # Rates that are too low would make an honest time impossible.
         warn(f"the device's limit is not known: there was {OTHER_WORK}")
         return None
-    if measured.calibration is None:
-        warn(f"the device's limit is not known: {measured.reason}")
-    return measured.calibration
+    if isinstance(measured, str):
+        warn(f"the device's limit is not known: {measured}")
+        return None
+    return measured
 
 
 def _cached(identity: DeviceIdentity) -> Cached | None:

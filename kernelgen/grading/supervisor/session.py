@@ -15,9 +15,8 @@ from kernelgen.grading.launch import cpu_threads
 from kernelgen.grading.options import BASELINES, wanted_baselines
 from kernelgen.grading.supervisor.blame import reconsider
 from kernelgen.grading.supervisor.calls import CaseCalls, Task
-from kernelgen.grading.supervisor.containment import plan_for, warnings_about
+from kernelgen.grading.supervisor.containment import plan_for
 from kernelgen.grading.supervisor.dialogue import Dialogue, Patience
-from kernelgen.grading.supervisor.evidence import DeviceFault, Printed
 from kernelgen.grading.supervisor.main_case import MainCase, gpu_bytes
 from kernelgen.grading.supervisor.oracle_client import oracle_setup
 from kernelgen.grading.supervisor.oracles import Oracles, Preview
@@ -91,7 +90,7 @@ class Session:
                 ahead = oracles.preview(setup, environment, compiles=self._compiled_baselines())
                 self._build_ahead(gpu)
                 known = ahead.result()
-                self._evidence.note(known.ready)
+                self._evidence.ready = known.ready
                 require_tools(self._solution)
                 with self._lock.working():
                     self._grade(server, oracles, setup, known)
@@ -100,9 +99,8 @@ class Session:
                 raise Displaced from fault
             if isinstance(fault, Judged) and fault.status is not Status.GRADER_ERROR:
                 raise
-            found = DeviceFault(oracles.failure_alone(setup, environment))
-            self._evidence.note(found)
-            told = f"an oracle alone fails there too: {found.reason}" if found.reason else _SOUND
+            found = self._evidence.device_fault = oracles.failure_alone(setup, environment)
+            told = f"an oracle alone fails there too: {found}" if found else _SOUND
             raise Judged(Status.GRADER_ERROR, f"{fault}\n({told})") from fault
 
     def _grade(
@@ -137,7 +135,7 @@ class Session:
             raise
         finally:
             displaceable.close()
-            self._evidence.note(Printed(dialogue.close()))
+            self._evidence.printed = dialogue.close()
 
     def _check_cases(
         self, room: Room, known: Preview, imported_s: float, held: contextlib.ExitStack
@@ -225,10 +223,9 @@ class Session:
         plan = self._plan = plan_for(
             self._options, self._solution, self._problem, self._dialogue.host_folder
         )
-        found = self._dialogue.start_host(self._solution, {}, plan)
-        self._evidence.note(found)
-        for warning in warnings_about(found):
-            self._evidence.warn(warning)
+        found = self._evidence.containment = self._dialogue.start_host(self._solution, {}, plan)
+        if found.level == "none":
+            self._evidence.warn(f"the candidate was not contained: {'; '.join(found.missing)}")
         return found
 
     def _import(self) -> float:
@@ -252,7 +249,7 @@ class Session:
             patience=Patience(while_waiting=lambda: self._lock.pausable(host.pause, host.resume)),
         )
         seconds = self._prebuilt.seconds + max(0.0, built.seconds - host.paused_s)
-        self._evidence.note(BuildRecord(seconds=seconds, cached=self._prebuilt.cached))
+        self._evidence.build = BuildRecord(seconds=seconds, cached=self._prebuilt.cached)
         return seconds
 
     def _open(self, number: int, case: Case, imported_s: float | None) -> m.CaseOpened:
@@ -279,7 +276,7 @@ class Session:
             ).parameters
         if imported_s is not None:
             seconds = imported_s + constructed.seconds
-            self._evidence.note(BuildRecord(seconds=seconds, cached=self._prebuilt.cached))
+            self._evidence.build = BuildRecord(seconds=seconds, cached=self._prebuilt.cached)
             self._evidence.note_parameters(parameters)
         return opened
 
@@ -302,7 +299,7 @@ class Session:
             deadline_s=self._options.build_timeout_s + self._options.call_timeout_s,
         )
         outcome = sanitize(self._solution, self._problem, case, self._device, inside)
-        self._evidence.note(outcome.record)
+        self._evidence.sanitizer = outcome.record
         for warning in outcome.warnings:
             self._evidence.warn(warning)
         if outcome.reason:

@@ -15,7 +15,7 @@ from kernelgen.grading.kernels.own import (
     objection,
 )
 from kernelgen.grading.supervisor.dialogue import Dialogue
-from kernelgen.grading.supervisor.evidence import Evidence, Kernels
+from kernelgen.grading.supervisor.evidence import Evidence
 from kernelgen.grading.timing.times import CANDIDATE
 from kernelgen.grading.verdict import Launches, Status
 from kernelgen.grading.wire import messages as m
@@ -142,15 +142,14 @@ class KernelCheck:
         on_gpu = self._device == "cuda"
         traces = [call.trace for call in self._calls]
         known = reference if works_elsewhere else None
-        uses = kernel_uses(
+        evidence.kernels = kernel_uses(
             traces, self._declared, on_gpu=on_gpu, reference=known if on_gpu else None
         )
-        evidence.note(Kernels(uses))
         if on_gpu and not any(trace.unseen_graphs for trace in traces):
             if known is not None:
                 launches = known.launches
             mine = fmean(trace.launches for trace in traces)
-            evidence.note(Launches(candidate=mine, reference=launches))
+            evidence.launches = Launches(candidate=mine, reference=launches)
         self._warn(evidence, traces, known)
         if known is None and not on_gpu:
             return

@@ -65,12 +65,6 @@ _WAYS: dict[str, tuple[Way, ...]] = {
 }
 
 
-class Untold(msgspec.Struct, frozen=True):
-    """The time cannot be told, and why: nobody is accused, and nothing is quoted."""
-
-    why: str
-
-
 class RunBatch(Protocol):
     """Runs a batch of new inputs and verifies every output; raises Judged."""
 
@@ -104,8 +98,11 @@ class Confirming:
         self._controls: list[BatchTime] = []
         self.waits = Waits(device, claim, calls=1)
 
-    def confirm(self) -> Confirmation | Untold:
+    def confirm(self) -> Confirmation | str:
         """Run batches until they confirm the claim, or enough of them contradict it.
+
+        Returns:
+            What confirms it; or why the time cannot be told: nobody is accused, nothing is quoted.
 
         Raises:
             Judged: TAMPERED, the claim is too small; or what a batch's outputs deserve.
@@ -113,7 +110,7 @@ class Confirming:
         claim = self.waits.claim
         if claim.load > CROWDED:
             # The baselines were timed then as well.
-            return Untold(_told_of_load(claim.load))
+            return _told_of_load(claim.load)
         self._rehearse()
         found = self._try()
         if found is None:
@@ -138,9 +135,9 @@ class Confirming:
         if crowded or len(quiet) < _QUIET_BATCHES:
             if waits.beyond_load():
                 raise Judged(Status.TAMPERED, self._accusation())
-            return self._untold()
+            return _told_of_load(waits.most_load())
         if not waits.at_most_ms():
-            return Untold(f"{UNKNOWN_TIME}, and no speedup is: waits are no longer than overhead")
+            return f"{UNKNOWN_TIME}, and no speedup is: waits are no longer than overhead"
         noise_ms = waits.noise_ms(claim.device_ms * waits.calls) / waits.calls
         if waits.at_most_ms() > _ACCUSED[self._device] * claim.device_ms + noise_ms:
             raise Judged(Status.TAMPERED, self._accusation())
@@ -163,7 +160,7 @@ class Confirming:
             control_calls=self._control_calls(calls),
         )
 
-    def _try(self) -> Confirmation | Untold | None:
+    def _try(self) -> Confirmation | str | None:
         """Run batches until they confirm the claim; None if enough of them do not."""
         waits, claim = self.waits, self.waits.claim
         while len(waits.batches) < _MOST_BATCHES and len(waits.quiet()) < _QUIET_BATCHES:
@@ -185,10 +182,7 @@ class Confirming:
     def _gated(self) -> bool:
         return self._way == "behind a gate"
 
-    def _untold(self) -> Untold:
-        return Untold(_told_of_load(self.waits.most_load()))
-
-    def _look_closer(self) -> Confirmation | Untold:
+    def _look_closer(self) -> Confirmation | str:
         """Run more and longer batches where the waits so far would make the quoted time longer."""
         claim = self.waits.claim
         if self.waits.at_least_ms() <= claim.device_ms:
@@ -204,7 +198,7 @@ class Confirming:
                 break
         # On a CPU the write that tells of load varies by itself.
         told = waits.quiet() or self._device == "cpu"
-        return self._confirmation() if told else self._untold()
+        return self._confirmation() if told else _told_of_load(waits.most_load())
 
     def _rehearse(self) -> None:
         """Run batches that do not count: the first ones make and map memory.

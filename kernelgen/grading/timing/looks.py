@@ -11,6 +11,7 @@ import random
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import Protocol
 
 from kernelgen.grading.timing.waits import BatchTime, Waits
@@ -70,7 +71,7 @@ class Looks:
         less = recorded + _UNRECORDED
         more = (1.0 + less) / 2
         told = {True: math.log(more / less), False: math.log((1.0 - more) / (1.0 - less))}
-        odds, slower, found = 0.0, 0.0, list[bool]()
+        slower, found = 0.0, list[bool]()
         calls, beside = 1, Waits(timed.device, timed.claim, 1) if timed else None
         self._run(calls, contextlib.nullcontext)  # the first one takes longer
         shortest = self._run(calls, contextlib.nullcontext)
@@ -81,12 +82,9 @@ class Looks:
                 continue
             # By the system's randomness, which no state in a process foretells.
             at_ms = random.SystemRandom().uniform(_BEGUN * shortest.wait_ms, shortest.wait_ms)
-            look = _Look(self._host, at_ms / 1e3)
-            batch = self._run(calls, look.once)
+            batch = self._run(calls, partial(self._look_once, at_ms / 1e3, found))
             shortest = min(shortest, batch, key=lambda one: one.wait_ms)
-            if look.found is not None:
-                found.append(look.found)
-                odds += told[look.found]
+            odds = sum(told[one] for one in found)
             if timed and beside:
                 beside.batches.append(batch)
                 slower = (shortest.wait_ms - _NOISE_MS) / calls / timed.call_ms
@@ -107,31 +105,25 @@ class Looks:
             "were timed: what was looked at is not what was timed; do the same in every call"
         )
 
-
-class _Look:
-    """One look, so long after a batch was asked for; `found` is None without one."""
-
-    def __init__(self, host: Host, at_s: float) -> None:
-        self._host, self._at_s = host, at_s
-        self.found: bool | None = None
-
     @contextlib.contextmanager
-    def once(self) -> Iterator[None]:
-        """Look before the end of the context, if there is time to."""
+    def _look_once(self, at_s: float, found: list[bool]) -> Iterator[None]:
+        """Add a look to those found, so long after the context began, unless it has ended."""
         over = threading.Event()
-        thread = threading.Thread(target=self._look, args=(over,))
+
+        def look() -> None:
+            if over.wait(at_s):
+                return
+            self._host.pause()
+            try:
+                if (computes := computes_in_a_library(self._host.processes())) is not None:
+                    found.append(computes)
+            finally:
+                self._host.resume()
+
+        thread = threading.Thread(target=look)
         thread.start()
         try:
             yield
         finally:
             over.set()
             thread.join()
-
-    def _look(self, over: threading.Event) -> None:
-        if over.wait(self._at_s):
-            return
-        self._host.pause()
-        try:
-            self.found = computes_in_a_library(self._host.processes())
-        finally:
-            self._host.resume()

@@ -5,6 +5,7 @@ code runs in the process that is looked at.
 """
 
 import math
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -53,13 +54,13 @@ def can_sanitize(device: Device) -> bool:
     return device in _DEVICES
 
 
-def find_sanitizer(base: Mapping[str, str] | None = None) -> Path:
+def find_sanitizer(environment: Mapping[str, str] = os.environ) -> Path:
     """Return compute-sanitizer: from CUDA_HOME, CUDA_PATH, PATH, beside nvcc, /usr/local/cuda.
 
     Raises:
         UserError: there is none.
     """
-    found = find_cuda_tool(_NAME, base)
+    found = find_cuda_tool(_NAME, environment)
     if found is None:
         raise UserError(
             f"--sanitize: no {_NAME} was found (looked at {TOOL_PLACES}); install the CUDA "

@@ -112,15 +112,11 @@ class IdentifyDevice(Request[DeviceIdentity], frozen=True, kw_only=True):
     stage: ClassVar = "while it looked which device it is"
 
 
-class RatesMeasured(Message, frozen=True, kw_only=True):
-    """The device's rates, or None and why they could not be measured."""
+class MeasureRates(Request[Calibration | str], frozen=True, kw_only=True):
+    """Measure the device's copy bandwidth, and its matrix products in some formats, quickly.
 
-    calibration: Calibration | None
-    reason: str = ""
-
-
-class MeasureRates(Request[RatesMeasured], frozen=True, kw_only=True):
-    """Measure the device's copy bandwidth, and its matrix products in some formats, quickly."""
+    Answered by the rates, or why they could not be measured.
+    """
 
     stage: ClassVar = "while it measured the device's rates"
     formats: tuple[MatrixFormat, ...]
