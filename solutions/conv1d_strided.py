@@ -2,7 +2,7 @@
 # problem: conv1d_strided
 # source: conv1d_strided.yaml (sha256 4a0853ace0044481)
 # backend: cuda, sm_90a
-# templates: frame/head.py.jinja (sha256 9b7f81620cf0c6af)
+# templates: frame/head.py.jinja (sha256 f09ea852f0317f4a)
 # render again: kernelgen render conv1d_strided
 """1-D convolution with stride and dilation, without a bias.
 

@@ -2,7 +2,7 @@
 # problem: conv2d
 # source: conv2d.yaml (sha256 70f8dfc7033d2ed3)
 # backend: cuda, sm_90a
-# templates: frame/head.py.jinja (sha256 9b7f81620cf0c6af)
+# templates: frame/head.py.jinja (sha256 f09ea852f0317f4a)
 # render again: kernelgen render conv2d
 """2-D convolution without a bias.
 

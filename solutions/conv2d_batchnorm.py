@@ -2,19 +2,19 @@
 # problem: conv2d_batchnorm
 # source: conv2d_batchnorm.yaml (sha256 068a647118987c49)
 # backend: cuda, sm_90a
-# templates: frame/head.py.jinja (sha256 010a7e41ba7be373)
+# templates: frame/head.py.jinja (sha256 87e01b9868bb28b2)
 # render again: kernelgen render conv2d_batchnorm
 """2-D convolution, BatchNorm2d in training mode, then a factor.
 
 1. add stays in torch.
 2. conv2d(input, weight); mean_of_pixels(add(conv2d(input, weight), bias));
-   variance_of_pixels(add(conv2d(input, weight), bias)); pixels(add(conv2d(input, weight), bias)):
-   tensor cores multiply halves of filters and pixels, as accurately as fp32.
+   variance_of_pixels(add(conv2d(input, weight), bias)); count_of_pixels(add(conv2d(input, weight),
+   bias)): tensor cores multiply halves of filters and pixels, as accurately as fp32.
 3. mean(mean_of_pixels) over dimensions (0, 2, 3), rsqrt(add(add(mean(variance_of_pixels),
    variance(mean_of_pixels)), 1e-05)) over dimensions (0, 2, 3), lerp(running_mean,
    mean(mean_of_pixels), 0.1) over dimensions (0, 2, 3), lerp(running_var,
-   div_exact(mul(add(mean(variance_of_pixels), variance(mean_of_pixels)), sum(pixels)),
-   sub(sum(pixels), 1)), 0.1) over dimensions (0, 2, 3).
+   div_exact(mul(add(mean(variance_of_pixels), variance(mean_of_pixels)), sum(count_of_pixels)),
+   sub(sum(count_of_pixels), 1)), 0.1) over dimensions (0, 2, 3).
 4. mul(add(mul(mul(sub(add(conv2d, bias), mean), rsqrt), weight), bias_2), 2), element by element.
 
 Written for x of shape (128, 8, 128, 128), and a Model made with factor=2.0; other shapes are taken
@@ -116,7 +116,8 @@ __device__ State merged(const State& own) {
 }
 
 // Filters move over 2 dimensions of the input; each sum of products becomes that;
-// mean_of_pixels(add(that, bias)); variance_of_pixels(add(that, bias)); pixels(add(that, bias)).
+// mean_of_pixels(add(that, bias)); variance_of_pixels(add(that, bias)); count_of_pixels(add(that,
+// bias)).
 //
 // A product on tensor cores: rows are filters, columns are pixels of the result, and K goes over
 // channels and taps. Producer warps read the input where a tap finds it, scale what 32 pixels
@@ -164,7 +165,7 @@ struct Arguments {
   const float* weight;  // (groups * filters, channels, kernel_d, kernel_h, kernel_w)
   Beside beside;
   float* out;  // (images, groups * filters, out_d, out_h, out_w)
-  float *mean_of_pixels, *variance_of_pixels, *pixels;  // (images, groups * filters)
+  float *mean_of_pixels, *variance_of_pixels, *count_of_pixels;  // (images, groups * filters)
   void* partials;
   int64_t columns, plane;  // groups * filters, out_d * out_h * out_w
 };
@@ -199,7 +200,7 @@ __device__ void write_moments(
   a.mean_of_pixels[line] = static_cast<float>(mean);
   const double variance = squares / count - mean * mean;
   a.variance_of_pixels[line] = static_cast<float>(variance < 0.0 ? 0.0 : variance);
-  a.pixels[line] = static_cast<float>(count);
+  a.count_of_pixels[line] = static_cast<float>(count);
 }
 
 // The general kernel: fp32 on CUDA cores, for any sizes. A thread sums up a result, channel by
@@ -1245,9 +1246,9 @@ cudaError_t launch(const Arguments& a, int64_t images, void* workspace, cudaStre
 extern "C" int conv2d_moments_launch(
     const float* input, const float* weight,
     const float* beside_bias,
-    float* out, float* mean_of_pixels, float* variance_of_pixels, float* pixels, void* workspace,
-        void* partials, int64_t images, int64_t channels, int64_t filters, int64_t in_d,
-        int64_t in_h,
+    float* out, float* mean_of_pixels, float* variance_of_pixels, float* count_of_pixels,
+        void* workspace, void* partials, int64_t images, int64_t channels, int64_t filters,
+        int64_t in_d, int64_t in_h,
     int64_t in_w, int64_t kernel_d, int64_t kernel_h, int64_t kernel_w, int64_t out_d,
         int64_t out_h,
     int64_t out_w, int64_t beside_bias_inner, int64_t beside_bias_size, cudaStream_t stream) {
@@ -1261,7 +1262,7 @@ extern "C" int conv2d_moments_launch(
   arguments.out = out;
   arguments.mean_of_pixels = mean_of_pixels;
   arguments.variance_of_pixels = variance_of_pixels;
-  arguments.pixels = pixels;
+  arguments.count_of_pixels = count_of_pixels;
   arguments.partials = partials;
   arguments.columns = kGroups * filters;
   arguments.plane = out_d * out_h * out_w;
@@ -1274,8 +1275,8 @@ extern "C" int conv2d_moments_launch(
 // mean(mean_of_pixels) over dimensions (0, 2, 3), rsqrt(add(add(mean(variance_of_pixels),
 // variance(mean_of_pixels)), 1e-05)) over dimensions (0, 2, 3), lerp(running_mean,
 // mean(mean_of_pixels), 0.1) over dimensions (0, 2, 3), lerp(running_var,
-// div_exact(mul(add(mean(variance_of_pixels), variance(mean_of_pixels)), sum(pixels)),
-// sub(sum(pixels), 1)), 0.1) over dimensions (0, 2, 3).
+// div_exact(mul(add(mean(variance_of_pixels), variance(mean_of_pixels)), sum(count_of_pixels)),
+// sub(sum(count_of_pixels), 1)), 0.1) over dimensions (0, 2, 3).
 namespace add_mean_variance_add_rsqrt_lerp_reduce {
 
 constexpr int kThreads = 256;
@@ -1284,7 +1285,7 @@ constexpr int kGroup = 32;  // threads of a row
 struct Arguments {
   const float* mean_of_pixels;
   const float* variance_of_pixels;
-  const float* pixels;
+  const float* count_of_pixels;
   const float* running_mean;
   const float* running_var;
   float* out_1;
@@ -1296,15 +1297,15 @@ struct Arguments {
 
 // What is gathered of an element.
 struct Values {
-  float mean_of_pixels, variance_of_pixels, pixels;
+  float mean_of_pixels, variance_of_pixels, count_of_pixels;
 };
 
-__device__ Values computed(float mean_of_pixels, float variance_of_pixels, float pixels) {
-  return {mean_of_pixels, variance_of_pixels, pixels};
+__device__ Values computed(float mean_of_pixels, float variance_of_pixels, float count_of_pixels) {
+  return {mean_of_pixels, variance_of_pixels, count_of_pixels};
 }
 
 __device__ Values value_at(const Arguments& a, int64_t i) {
-  return computed(a.mean_of_pixels[i], a.variance_of_pixels[i], a.pixels[i]);
+  return computed(a.mean_of_pixels[i], a.variance_of_pixels[i], a.count_of_pixels[i]);
 }
 // Rows are made of pieces of neighbours; those of a.inner rows take turns.
 __device__ int64_t first_of(const Arguments& a, int64_t row) {
@@ -1317,7 +1318,7 @@ __device__ int64_t offset_of(const Arguments& a, int64_t position) {
 struct State {
   Spread mean_of_pixels_spread;
   Sum variance_of_pixels_sum;
-  Sum pixels_sum;
+  Sum count_of_pixels_sum;
   __device__ void add(const Values* v, int count, int64_t position, int step) {
     float x[1];
 #pragma unroll
@@ -1327,13 +1328,13 @@ struct State {
     for (int j = 0; j < count; ++j) x[j] = v[j].variance_of_pixels;
     variance_of_pixels_sum.add(x, count, position, step);
 #pragma unroll
-    for (int j = 0; j < count; ++j) x[j] = v[j].pixels;
-    pixels_sum.add(x, count, position, step);
+    for (int j = 0; j < count; ++j) x[j] = v[j].count_of_pixels;
+    count_of_pixels_sum.add(x, count, position, step);
   }
   __device__ void merge(const State& other) {
     mean_of_pixels_spread.merge(other.mean_of_pixels_spread);
     variance_of_pixels_sum.merge(other.variance_of_pixels_sum);
-    pixels_sum.merge(other.pixels_sum);
+    count_of_pixels_sum.merge(other.count_of_pixels_sum);
   }
 };
 
@@ -1349,12 +1350,14 @@ __device__ void finish(const Arguments& a, int64_t i, const State& state) {
   const float mean_of_mean_of_pixels = static_cast<float>(state.mean_of_pixels_spread.mean(a.length));
   const float mean_of_variance_of_pixels = static_cast<float>(state.variance_of_pixels_sum.total / a.length);
   const float variance_of_mean_of_pixels = static_cast<float>(state.mean_of_pixels_spread.variance(a.length, 0.0));
-  const float sum_of_pixels = static_cast<float>(state.pixels_sum.total);
-  const float variance_2_unbiased = (mean_of_variance_of_pixels + variance_of_mean_of_pixels) * sum_of_pixels / (sum_of_pixels - 1.0f);
+  const float sum_of_count_of_pixels = static_cast<float>(state.count_of_pixels_sum.total);
+  const float variance_2_total = (mean_of_variance_of_pixels + variance_of_mean_of_pixels) * sum_of_count_of_pixels;
+  const float lerp_2 = interpolate(running_var, variance_2_total / (sum_of_count_of_pixels - 1.0f),
+      0.1f);
   a.out_1[i] = mean_of_mean_of_pixels;
   a.out_2[i] = rsqrtf(mean_of_variance_of_pixels + variance_of_mean_of_pixels + 1e-05f);
   a.out_3[i] = interpolate(running_mean, mean_of_mean_of_pixels, 0.1f);
-  a.out_4[i] = interpolate(running_var, variance_2_unbiased, 0.1f);
+  a.out_4[i] = lerp_2;
 }
 
 __global__ void __launch_bounds__(kThreads) gather_rows(Arguments a) {
@@ -1385,12 +1388,12 @@ __global__ void __launch_bounds__(kThreads) gather_rows(Arguments a) {
 
 // Queues the kernel on the stream and returns a cudaError_t. There is at least one row.
 extern "C" int add_mean_variance_add_rsqrt_lerp_launch(const float* mean_of_pixels,
-    const float* variance_of_pixels, const float* pixels, const float* running_mean,
+    const float* variance_of_pixels, const float* count_of_pixels, const float* running_mean,
     const float* running_var, float* out_1, float* out_2, float* out_3, float* out_4, int64_t rows,
     int64_t length, int64_t inner, int64_t piece, cudaStream_t stream) {
   using namespace add_mean_variance_add_rsqrt_lerp_reduce;
-  const Arguments a = {mean_of_pixels, variance_of_pixels, pixels, running_mean, running_var,
-      out_1, out_2, out_3, out_4, rows, length, inner, piece};
+  const Arguments a = {mean_of_pixels, variance_of_pixels, count_of_pixels, running_mean,
+      running_var, out_1, out_2, out_3, out_4, rows, length, inner, piece};
   const unsigned blocks = static_cast<unsigned>((rows * kGroup + kThreads - 1) / kThreads);
   gather_rows<<<blocks, kThreads, 0, stream>>>(a);
   return cudaGetLastError();
@@ -1578,8 +1581,8 @@ def _conv2d_moments(
     input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor,
 ) -> tuple[torch.Tensor, ...]:
     """Return conv2d(input, weight); mean_of_pixels(add(conv2d(input, weight), bias));
-        variance_of_pixels(add(conv2d(input, weight), bias)); pixels(add(conv2d(input, weight),
-        bias))."""
+        variance_of_pixels(add(conv2d(input, weight), bias)); count_of_pixels(add(conv2d(input,
+        weight), bias))."""
     input = _readable("input", input, torch.float32)
     weight = _readable("weight", weight, torch.float32)
     channels, filters = weight.shape[1], weight.shape[0]
@@ -1596,36 +1599,37 @@ def _conv2d_moments(
     mean_of_pixels = torch.empty((*lead, filters, 1, 1), dtype=torch.float32, device=input.device)
     variance_of_pixels = torch.empty((*lead, filters, 1, 1), dtype=torch.float32,
         device=input.device)
-    pixels = torch.empty((*lead, filters, 1, 1), dtype=torch.float32, device=input.device)
+    count_of_pixels = torch.empty((*lead, filters, 1, 1), dtype=torch.float32, device=input.device)
     if out.numel() > 0:
         workspace = torch.empty(41220, dtype=torch.uint8, device=input.device)
         tiles = -(-lead.numel() * 16128 // 120) + lead.numel()
         partials = torch.empty(tiles * 192, dtype=torch.float32, device=input.device)
-        tensors = (input, weight, bias, out, mean_of_pixels, variance_of_pixels, pixels, workspace,
-            partials)
+        tensors = (input, weight, bias, out, mean_of_pixels, variance_of_pixels, count_of_pixels,
+            workspace, partials)
         counts = (lead.numel(), channels, filters, 1, *sizes, 1, *kernel, 1, *places, *bias_repeats)
         _launch("conv2d_moments", tensors, counts)
-    return out, mean_of_pixels, variance_of_pixels, pixels
+    return out, mean_of_pixels, variance_of_pixels, count_of_pixels
 
 
 def _add_mean_variance_add_rsqrt_lerp(
-    mean_of_pixels: torch.Tensor, variance_of_pixels: torch.Tensor, pixels: torch.Tensor,
+    mean_of_pixels: torch.Tensor, variance_of_pixels: torch.Tensor, count_of_pixels: torch.Tensor,
         running_mean: torch.Tensor, running_var: torch.Tensor,
 ) -> tuple[torch.Tensor, ...]:
     """Return mean(mean_of_pixels) over dimensions (0, 2, 3),
     rsqrt(add(add(mean(variance_of_pixels), variance(mean_of_pixels)), 1e-05)) over dimensions (0,
     2, 3), lerp(running_mean, mean(mean_of_pixels), 0.1) over dimensions (0, 2, 3),
     lerp(running_var, div_exact(mul(add(mean(variance_of_pixels), variance(mean_of_pixels)),
-    sum(pixels)), sub(sum(pixels), 1)), 0.1) over dimensions (0, 2, 3)."""
-    shape = torch.broadcast_shapes(mean_of_pixels.shape, variance_of_pixels.shape, pixels.shape)
+    sum(count_of_pixels)), sub(sum(count_of_pixels), 1)), 0.1) over dimensions (0, 2, 3)."""
+    shape = torch.broadcast_shapes(mean_of_pixels.shape, variance_of_pixels.shape,
+        count_of_pixels.shape)
     _expect("the shape of mean_of_pixels", mean_of_pixels.shape, shape)
     _expect("the shape of variance_of_pixels", variance_of_pixels.shape, shape)
-    _expect("the shape of pixels", pixels.shape, shape)
+    _expect("the shape of count_of_pixels", count_of_pixels.shape, shape)
     _expect("the number of dimensions", len(shape), 4)
     mean_of_pixels = _readable("mean_of_pixels", mean_of_pixels.expand(shape), torch.float32)
     variance_of_pixels = _readable("variance_of_pixels", variance_of_pixels.expand(shape),
         torch.float32)
-    pixels = _readable("pixels", pixels.expand(shape), torch.float32)
+    count_of_pixels = _readable("count_of_pixels", count_of_pixels.expand(shape), torch.float32)
     kept, length = torch.Size((1, shape[1], 1, 1)), shape[0] * shape[2] * shape[3]
     running_mean = _readable("running_mean", running_mean.expand(kept), torch.float32)
     running_var = _readable("running_var", running_var.expand(kept), torch.float32)
@@ -1635,8 +1639,8 @@ def _add_mean_variance_add_rsqrt_lerp(
     out_4 = torch.empty(kept, dtype=torch.float32, device=mean_of_pixels.device)
     rows = kept.numel()
     if rows > 0:
-        tensors = (mean_of_pixels, variance_of_pixels, pixels, running_mean, running_var, out_1,
-            out_2, out_3, out_4)
+        tensors = (mean_of_pixels, variance_of_pixels, count_of_pixels, running_mean, running_var,
+            out_1, out_2, out_3, out_4)
         sizes = (rows, length, shape[1], shape[2:4].numel())
         _launch("add_mean_variance_add_rsqrt_lerp", tensors, sizes)
     return out_1, out_2, out_3, out_4
@@ -1678,10 +1682,10 @@ class ModelNew(nn.Module):
         add_ = torch.ops.aten.add.Tensor(self.bn.num_batches_tracked, 1)
         conv2d_view_1 = self.conv.bias.view([-1, 1, 1])
         (unbiased_conv2d, unbiased_conv2d_mean_of_pixels, unbiased_conv2d_variance_of_pixels,
-            unbiased_conv2d_pixels) = _conv2d_moments(x, self.conv.weight, conv2d_view_1)
+            unbiased_conv2d_count_of_pixels) = _conv2d_moments(x, self.conv.weight, conv2d_view_1)
         (batch_norm_mean_1, batch_norm_rsqrt_5, batch_norm_lerp_13,
             batch_norm_lerp_16) = _add_mean_variance_add_rsqrt_lerp(unbiased_conv2d_mean_of_pixels,
-            unbiased_conv2d_variance_of_pixels, unbiased_conv2d_pixels,
+            unbiased_conv2d_variance_of_pixels, unbiased_conv2d_count_of_pixels,
             self.bn.running_mean.view([1, -1, 1, 1]), self.bn.running_var.view([1, -1, 1, 1]))
         mul = _add_sub_mul_add_mul(unbiased_conv2d, conv2d_view_1, batch_norm_mean_1,
             batch_norm_rsqrt_5, self.bn.weight.view([-1, 1, 1]), self.bn.bias.view([-1, 1, 1]))

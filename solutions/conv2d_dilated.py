@@ -2,7 +2,7 @@
 # problem: conv2d_dilated
 # source: conv2d_dilated.yaml (sha256 549c896e96410699)
 # backend: cuda, sm_90a
-# templates: frame/head.py.jinja (sha256 9b7f81620cf0c6af)
+# templates: frame/head.py.jinja (sha256 f09ea852f0317f4a)
 # render again: kernelgen render conv2d_dilated
 """2-D convolution with dilation and padding that differ along height and width.
 

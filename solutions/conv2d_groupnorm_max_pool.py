@@ -2,7 +2,7 @@
 # problem: conv2d_groupnorm_max_pool
 # source: conv2d_groupnorm_max_pool.yaml (sha256 26fe15bd754be92d)
 # backend: cuda, sm_90a
-# templates: frame/head.py.jinja (sha256 e4dceebac352715a)
+# templates: frame/head.py.jinja (sha256 56c10ac9c4aaa197)
 # render again: kernelgen render conv2d_groupnorm_max_pool
 """2-D convolution, GroupNorm, a factor for each channel, a maximum of windows, clamped.
 

@@ -2,7 +2,7 @@
 # problem: conv2d_min_tanh
 # source: conv2d_min_tanh.yaml (sha256 c7e752ce7db956fa)
 # backend: cuda, sm_90a
-# templates: frame/head.py.jinja (sha256 e2a80151e7fe13b1)
+# templates: frame/head.py.jinja (sha256 179d5e6fc0e6c92f)
 # render again: kernelgen render conv2d_min_tanh
 """2-D convolution, the minimum of each pixel's channels, then tanh twice.
 

@@ -2,7 +2,7 @@
 # problem: conv2d_separable
 # source: conv2d_separable.yaml (sha256 3eaf85bdfd9ffdee)
 # backend: cuda, sm_90a
-# templates: frame/head.py.jinja (sha256 35f1bc79ab4ec4b5)
+# templates: frame/head.py.jinja (sha256 f875c99db7594f93)
 # render again: kernelgen render conv2d_separable
 """2-D depthwise convolution, then a pointwise one that mixes channels.
 

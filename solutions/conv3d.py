@@ -2,7 +2,7 @@
 # problem: conv3d
 # source: conv3d.yaml (sha256 0929b99604c712a0)
 # backend: cuda, sm_90a
-# templates: frame/head.py.jinja (sha256 9b7f81620cf0c6af)
+# templates: frame/head.py.jinja (sha256 f09ea852f0317f4a)
 # render again: kernelgen render conv3d
 """3-D convolution of three channels, with filters of three different sizes.
 

@@ -2,7 +2,7 @@
 # problem: conv_transpose1d
 # source: conv_transpose1d.yaml (sha256 09af97d165551cbe)
 # backend: cuda, sm_90a
-# templates: frame/head.py.jinja (sha256 9b7f81620cf0c6af)
+# templates: frame/head.py.jinja (sha256 f09ea852f0317f4a)
 # render again: kernelgen render conv_transpose1d
 """1-D transposed convolution with dilation, without a bias.
 

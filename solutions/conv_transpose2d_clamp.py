@@ -2,7 +2,7 @@
 # problem: conv_transpose2d_clamp
 # source: conv_transpose2d_clamp.yaml (sha256 996ca6618221cbdf)
 # backend: cuda, sm_90a
-# templates: frame/head.py.jinja (sha256 e2a80151e7fe13b1)
+# templates: frame/head.py.jinja (sha256 179d5e6fc0e6c92f)
 # render again: kernelgen render conv_transpose2d_clamp
 """2-D transposed convolution of stride 2, scaled and clamped.
 

@@ -2,7 +2,7 @@
 # problem: conv_transpose2d_groups
 # source: conv_transpose2d_groups.yaml (sha256 d86c41f7bdb3dd06)
 # backend: cuda, sm_90a
-# templates: frame/head.py.jinja (sha256 9b7f81620cf0c6af)
+# templates: frame/head.py.jinja (sha256 f09ea852f0317f4a)
 # render again: kernelgen render conv_transpose2d_groups
 """2-D transposed convolution of four groups, with stride, padding and dilation.
 

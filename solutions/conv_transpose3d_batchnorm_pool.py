@@ -2,7 +2,7 @@
 # problem: conv_transpose3d_batchnorm_pool
 # source: conv_transpose3d_batchnorm_pool.yaml (sha256 af0dd93a7e9ea75a)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 e4dceebac352715a)
+# templates: frame/head.py.jinja (sha256 56c10ac9c4aaa197)
 # identities: the mean before sub, mul, add
 # render again: kernelgen render conv_transpose3d_batchnorm_pool
 """3-D transposed convolution of stride 2, BatchNorm3d in training mode, two mean pools.
@@ -11,12 +11,13 @@
 2. mean of 2x2x2(add(conv_transpose3d(input, weight), bias));
    mean_of_pixels(add(conv_transpose3d(input, weight), bias));
    variance_of_pixels(add(conv_transpose3d(input, weight), bias));
-   pixels(add(conv_transpose3d(input, weight), bias)): threads hold all filters of a pixel, in fp32.
+   count_of_pixels(add(conv_transpose3d(input, weight), bias)): threads hold all filters of a pixel,
+   in fp32.
 3. mean(mean_of_pixels) over dimensions (0, 2, 3, 4), rsqrt(add(add(mean(variance_of_pixels),
    variance(mean_of_pixels)), 1e-05)) over dimensions (0, 2, 3, 4), lerp(running_mean,
    mean(mean_of_pixels), 0.1) over dimensions (0, 2, 3, 4), lerp(running_var,
-   div_exact(mul(add(mean(variance_of_pixels), variance(mean_of_pixels)), sum(pixels)),
-   sub(sum(pixels), 1)), 0.1) over dimensions (0, 2, 3, 4).
+   div_exact(mul(add(mean(variance_of_pixels), variance(mean_of_pixels)), sum(count_of_pixels)),
+   sub(sum(count_of_pixels), 1)), 0.1) over dimensions (0, 2, 3, 4).
 4. The mean of add(mul(mul(sub(pool3d, mean), rsqrt), weight), bias) in windows of 2 x 2 x 2.
 
 Written for x of shape (64, 3, 32, 32, 32); other shapes are taken as well.
@@ -117,8 +118,8 @@ __device__ State merged(const State& own) {
 }
 
 // Filters move over 3 dimensions of the input; each sum of products becomes mean of 2x2x2(add(that,
-// bias)); mean_of_pixels(add(that, bias)); variance_of_pixels(add(that, bias)); pixels(add(that,
-// bias)).
+// bias)); mean_of_pixels(add(that, bias)); variance_of_pixels(add(that, bias));
+// count_of_pixels(add(that, bias)).
 //
 // The sizes of the main case are constants. The general kernel computes all other convolutions.
 #include <algorithm>
@@ -156,7 +157,7 @@ struct Arguments {
   const float* weight;  // (groups * channels, filters, kernel_d, kernel_h, kernel_w)
   Beside beside;
   float* out;  // (images, groups * filters, out_d / kWindowD, out_h / kWindowH, out_w / kWindowW)
-  float *mean_of_pixels, *variance_of_pixels, *pixels;  // (images, groups * filters)
+  float *mean_of_pixels, *variance_of_pixels, *count_of_pixels;  // (images, groups * filters)
   void* partials;
   int64_t columns, plane;  // groups * filters, out_d * out_h * out_w
 };
@@ -195,7 +196,7 @@ __device__ void write_moments(
   a.mean_of_pixels[line] = static_cast<float>(mean);
   const double variance = squares / count - mean * mean;
   a.variance_of_pixels[line] = static_cast<float>(variance < 0.0 ? 0.0 : variance);
-  a.pixels[line] = static_cast<float>(count);
+  a.count_of_pixels[line] = static_cast<float>(count);
 }
 
 constexpr int kWindowD = 2, kWindowH = 2, kWindowW = 2;
@@ -701,8 +702,9 @@ cudaError_t launch(const Arguments& a, int64_t images, cudaStream_t stream) {
 extern "C" int conv_transpose3d_moments_add_mean_pool_launch(
     const float* input, const float* weight,
     const float* beside_bias,
-    float* out, float* mean_of_pixels, float* variance_of_pixels, float* pixels, void* partials,
-        int64_t images, int64_t channels, int64_t filters, int64_t in_d, int64_t in_h,
+    float* out, float* mean_of_pixels, float* variance_of_pixels, float* count_of_pixels,
+        void* partials, int64_t images, int64_t channels, int64_t filters, int64_t in_d,
+        int64_t in_h,
     int64_t in_w, int64_t kernel_d, int64_t kernel_h, int64_t kernel_w, int64_t out_d,
         int64_t out_h,
     int64_t out_w, int64_t beside_bias_inner, int64_t beside_bias_size, cudaStream_t stream) {
@@ -716,7 +718,7 @@ extern "C" int conv_transpose3d_moments_add_mean_pool_launch(
   arguments.out = out;
   arguments.mean_of_pixels = mean_of_pixels;
   arguments.variance_of_pixels = variance_of_pixels;
-  arguments.pixels = pixels;
+  arguments.count_of_pixels = count_of_pixels;
   arguments.partials = partials;
   arguments.columns = kGroups * filters;
   arguments.plane = out_d * out_h * out_w;
@@ -729,8 +731,8 @@ extern "C" int conv_transpose3d_moments_add_mean_pool_launch(
 // mean(mean_of_pixels) over dimensions (0, 2, 3, 4), rsqrt(add(add(mean(variance_of_pixels),
 // variance(mean_of_pixels)), 1e-05)) over dimensions (0, 2, 3, 4), lerp(running_mean,
 // mean(mean_of_pixels), 0.1) over dimensions (0, 2, 3, 4), lerp(running_var,
-// div_exact(mul(add(mean(variance_of_pixels), variance(mean_of_pixels)), sum(pixels)),
-// sub(sum(pixels), 1)), 0.1) over dimensions (0, 2, 3, 4).
+// div_exact(mul(add(mean(variance_of_pixels), variance(mean_of_pixels)), sum(count_of_pixels)),
+// sub(sum(count_of_pixels), 1)), 0.1) over dimensions (0, 2, 3, 4).
 namespace add_mean_variance_add_rsqrt_lerp_reduce {
 
 constexpr int kThreads = 256;
@@ -739,7 +741,7 @@ constexpr int kGroup = 32;  // threads of a row
 struct Arguments {
   const float* mean_of_pixels;
   const float* variance_of_pixels;
-  const float* pixels;
+  const float* count_of_pixels;
   const float* running_mean;
   const float* running_var;
   float* out_1;
@@ -751,15 +753,15 @@ struct Arguments {
 
 // What is gathered of an element.
 struct Values {
-  float mean_of_pixels, variance_of_pixels, pixels;
+  float mean_of_pixels, variance_of_pixels, count_of_pixels;
 };
 
-__device__ Values computed(float mean_of_pixels, float variance_of_pixels, float pixels) {
-  return {mean_of_pixels, variance_of_pixels, pixels};
+__device__ Values computed(float mean_of_pixels, float variance_of_pixels, float count_of_pixels) {
+  return {mean_of_pixels, variance_of_pixels, count_of_pixels};
 }
 
 __device__ Values value_at(const Arguments& a, int64_t i) {
-  return computed(a.mean_of_pixels[i], a.variance_of_pixels[i], a.pixels[i]);
+  return computed(a.mean_of_pixels[i], a.variance_of_pixels[i], a.count_of_pixels[i]);
 }
 // Rows are made of pieces of neighbours; those of a.inner rows take turns.
 __device__ int64_t first_of(const Arguments& a, int64_t row) {
@@ -772,7 +774,7 @@ __device__ int64_t offset_of(const Arguments& a, int64_t position) {
 struct State {
   Spread mean_of_pixels_spread;
   Sum variance_of_pixels_sum;
-  Sum pixels_sum;
+  Sum count_of_pixels_sum;
   __device__ void add(const Values* v, int count, int64_t position, int step) {
     float x[1];
 #pragma unroll
@@ -782,13 +784,13 @@ struct State {
     for (int j = 0; j < count; ++j) x[j] = v[j].variance_of_pixels;
     variance_of_pixels_sum.add(x, count, position, step);
 #pragma unroll
-    for (int j = 0; j < count; ++j) x[j] = v[j].pixels;
-    pixels_sum.add(x, count, position, step);
+    for (int j = 0; j < count; ++j) x[j] = v[j].count_of_pixels;
+    count_of_pixels_sum.add(x, count, position, step);
   }
   __device__ void merge(const State& other) {
     mean_of_pixels_spread.merge(other.mean_of_pixels_spread);
     variance_of_pixels_sum.merge(other.variance_of_pixels_sum);
-    pixels_sum.merge(other.pixels_sum);
+    count_of_pixels_sum.merge(other.count_of_pixels_sum);
   }
 };
 
@@ -804,12 +806,14 @@ __device__ void finish(const Arguments& a, int64_t i, const State& state) {
   const float mean_of_mean_of_pixels = static_cast<float>(state.mean_of_pixels_spread.mean(a.length));
   const float mean_of_variance_of_pixels = static_cast<float>(state.variance_of_pixels_sum.total / a.length);
   const float variance_of_mean_of_pixels = static_cast<float>(state.mean_of_pixels_spread.variance(a.length, 0.0));
-  const float sum_of_pixels = static_cast<float>(state.pixels_sum.total);
-  const float variance_2_unbiased = (mean_of_variance_of_pixels + variance_of_mean_of_pixels) * sum_of_pixels / (sum_of_pixels - 1.0f);
+  const float sum_of_count_of_pixels = static_cast<float>(state.count_of_pixels_sum.total);
+  const float variance_2_total = (mean_of_variance_of_pixels + variance_of_mean_of_pixels) * sum_of_count_of_pixels;
+  const float lerp_2 = interpolate(running_var, variance_2_total / (sum_of_count_of_pixels - 1.0f),
+      0.1f);
   a.out_1[i] = mean_of_mean_of_pixels;
   a.out_2[i] = rsqrtf(mean_of_variance_of_pixels + variance_of_mean_of_pixels + 1e-05f);
   a.out_3[i] = interpolate(running_mean, mean_of_mean_of_pixels, 0.1f);
-  a.out_4[i] = interpolate(running_var, variance_2_unbiased, 0.1f);
+  a.out_4[i] = lerp_2;
 }
 
 __global__ void __launch_bounds__(kThreads) gather_rows(Arguments a) {
@@ -840,12 +844,12 @@ __global__ void __launch_bounds__(kThreads) gather_rows(Arguments a) {
 
 // Queues the kernel on the stream and returns a cudaError_t. There is at least one row.
 extern "C" int add_mean_variance_add_rsqrt_lerp_launch(const float* mean_of_pixels,
-    const float* variance_of_pixels, const float* pixels, const float* running_mean,
+    const float* variance_of_pixels, const float* count_of_pixels, const float* running_mean,
     const float* running_var, float* out_1, float* out_2, float* out_3, float* out_4, int64_t rows,
     int64_t length, int64_t inner, int64_t piece, cudaStream_t stream) {
   using namespace add_mean_variance_add_rsqrt_lerp_reduce;
-  const Arguments a = {mean_of_pixels, variance_of_pixels, pixels, running_mean, running_var,
-      out_1, out_2, out_3, out_4, rows, length, inner, piece};
+  const Arguments a = {mean_of_pixels, variance_of_pixels, count_of_pixels, running_mean,
+      running_var, out_1, out_2, out_3, out_4, rows, length, inner, piece};
   const unsigned blocks = static_cast<unsigned>((rows * kGroup + kThreads - 1) / kThreads);
   gather_rows<<<blocks, kThreads, 0, stream>>>(a);
   return cudaGetLastError();
@@ -1166,7 +1170,7 @@ def _conv_transpose3d_moments_add_mean_pool(
     """Return mean of 2x2x2(add(conv_transpose3d(input, weight), bias));
         mean_of_pixels(add(conv_transpose3d(input, weight), bias));
         variance_of_pixels(add(conv_transpose3d(input, weight), bias));
-        pixels(add(conv_transpose3d(input, weight), bias))."""
+        count_of_pixels(add(conv_transpose3d(input, weight), bias))."""
     input = _readable("input", input, torch.float32)
     weight = _readable("weight", weight, torch.float32)
     channels, filters = weight.shape[0], weight.shape[1]
@@ -1188,34 +1192,37 @@ def _conv_transpose3d_moments_add_mean_pool(
         device=input.device)
     variance_of_pixels = torch.empty((*lead, filters, 1, 1, 1), dtype=torch.float32,
         device=input.device)
-    pixels = torch.empty((*lead, filters, 1, 1, 1), dtype=torch.float32, device=input.device)
+    count_of_pixels = torch.empty((*lead, filters, 1, 1, 1), dtype=torch.float32,
+        device=input.device)
     if out.numel() > 0:
         tiles = -(-lead.numel() * 32768 // 32) + lead.numel()
         partials = torch.empty(tiles * 48, dtype=torch.float32, device=input.device)
-        tensors = (input, weight, bias, out, mean_of_pixels, variance_of_pixels, pixels, partials)
+        tensors = (input, weight, bias, out, mean_of_pixels, variance_of_pixels, count_of_pixels,
+            partials)
         counts = (lead.numel(), channels, filters, *sizes, *kernel, *places, *bias_repeats)
         _launch("conv_transpose3d_moments_add_mean_pool", tensors, counts)
-    return out, mean_of_pixels, variance_of_pixels, pixels
+    return out, mean_of_pixels, variance_of_pixels, count_of_pixels
 
 
 def _add_mean_variance_add_rsqrt_lerp(
-    mean_of_pixels: torch.Tensor, variance_of_pixels: torch.Tensor, pixels: torch.Tensor,
+    mean_of_pixels: torch.Tensor, variance_of_pixels: torch.Tensor, count_of_pixels: torch.Tensor,
         running_mean: torch.Tensor, running_var: torch.Tensor,
 ) -> tuple[torch.Tensor, ...]:
     """Return mean(mean_of_pixels) over dimensions (0, 2, 3, 4),
     rsqrt(add(add(mean(variance_of_pixels), variance(mean_of_pixels)), 1e-05)) over dimensions (0,
     2, 3, 4), lerp(running_mean, mean(mean_of_pixels), 0.1) over dimensions (0, 2, 3, 4),
     lerp(running_var, div_exact(mul(add(mean(variance_of_pixels), variance(mean_of_pixels)),
-    sum(pixels)), sub(sum(pixels), 1)), 0.1) over dimensions (0, 2, 3, 4)."""
-    shape = torch.broadcast_shapes(mean_of_pixels.shape, variance_of_pixels.shape, pixels.shape)
+    sum(count_of_pixels)), sub(sum(count_of_pixels), 1)), 0.1) over dimensions (0, 2, 3, 4)."""
+    shape = torch.broadcast_shapes(mean_of_pixels.shape, variance_of_pixels.shape,
+        count_of_pixels.shape)
     _expect("the shape of mean_of_pixels", mean_of_pixels.shape, shape)
     _expect("the shape of variance_of_pixels", variance_of_pixels.shape, shape)
-    _expect("the shape of pixels", pixels.shape, shape)
+    _expect("the shape of count_of_pixels", count_of_pixels.shape, shape)
     _expect("the number of dimensions", len(shape), 5)
     mean_of_pixels = _readable("mean_of_pixels", mean_of_pixels.expand(shape), torch.float32)
     variance_of_pixels = _readable("variance_of_pixels", variance_of_pixels.expand(shape),
         torch.float32)
-    pixels = _readable("pixels", pixels.expand(shape), torch.float32)
+    count_of_pixels = _readable("count_of_pixels", count_of_pixels.expand(shape), torch.float32)
     kept, length = torch.Size((1, shape[1], 1, 1, 1)), shape[0] * shape[2] * shape[3] * shape[4]
     running_mean = _readable("running_mean", running_mean.expand(kept), torch.float32)
     running_var = _readable("running_var", running_var.expand(kept), torch.float32)
@@ -1225,8 +1232,8 @@ def _add_mean_variance_add_rsqrt_lerp(
     out_4 = torch.empty(kept, dtype=torch.float32, device=mean_of_pixels.device)
     rows = kept.numel()
     if rows > 0:
-        tensors = (mean_of_pixels, variance_of_pixels, pixels, running_mean, running_var, out_1,
-            out_2, out_3, out_4)
+        tensors = (mean_of_pixels, variance_of_pixels, count_of_pixels, running_mean, running_var,
+            out_1, out_2, out_3, out_4)
         sizes = (rows, length, shape[1], shape[2:5].numel())
         _launch("add_mean_variance_add_rsqrt_lerp", tensors, sizes)
     return out_1, out_2, out_3, out_4
@@ -1271,10 +1278,10 @@ class ModelNew(nn.Module):
         add_ = torch.ops.aten.add.Tensor(self.bn.num_batches_tracked, 1)
         (avg_pool3d_avg_pool3d_1, unbiased_conv_transpose3d_mean_of_pixels,
             unbiased_conv_transpose3d_variance_of_pixels,
-            unbiased_conv_transpose3d_pixels) = _conv_transpose3d_moments_add_mean_pool(x,
+            unbiased_conv_transpose3d_count_of_pixels) = _conv_transpose3d_moments_add_mean_pool(x,
             self.conv.weight, self.conv.bias.view([-1, 1, 1, 1]))
         (batch_norm_mean_1, batch_norm_rsqrt_5, batch_norm_lerp_13,
-            batch_norm_lerp_16) = _add_mean_variance_add_rsqrt_lerp(unbiased_conv_transpose3d_mean_of_pixels, unbiased_conv_transpose3d_variance_of_pixels, unbiased_conv_transpose3d_pixels, self.bn.running_mean.view([1, -1, 1, 1, 1]), self.bn.running_var.view([1, -1, 1, 1, 1]))
+            batch_norm_lerp_16) = _add_mean_variance_add_rsqrt_lerp(unbiased_conv_transpose3d_mean_of_pixels, unbiased_conv_transpose3d_variance_of_pixels, unbiased_conv_transpose3d_count_of_pixels, self.bn.running_mean.view([1, -1, 1, 1, 1]), self.bn.running_var.view([1, -1, 1, 1, 1]))
         avg_pool3d_1 = _sub_mul_add_mean_pool(avg_pool3d_avg_pool3d_1, batch_norm_mean_1,
             batch_norm_rsqrt_5, self.bn.weight.view([-1, 1, 1, 1]),
             self.bn.bias.view([-1, 1, 1, 1]))

@@ -2,7 +2,7 @@
 # problem: conv_transpose3d_logsumexp
 # source: conv_transpose3d_logsumexp.yaml (sha256 0baebe01e78c3b22)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 e2a80151e7fe13b1)
+# templates: frame/head.py.jinja (sha256 179d5e6fc0e6c92f)
 # render again: kernelgen render conv_transpose3d_logsumexp
 """3-D transposed convolution of stride 2, logsumexp of the channels, gated and clamped.
 

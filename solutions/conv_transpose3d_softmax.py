@@ -2,7 +2,7 @@
 # problem: conv_transpose3d_softmax
 # source: conv_transpose3d_softmax.yaml (sha256 65753bcb639cf794)
 # backend: cuda, sm_90a
-# templates: frame/head.py.jinja (sha256 e2a80151e7fe13b1)
+# templates: frame/head.py.jinja (sha256 179d5e6fc0e6c92f)
 # render again: kernelgen render conv_transpose3d_softmax
 """3-D transposed convolution of stride 2, softmax of the channels, then sigmoid.
 
