@@ -2,7 +2,7 @@
 # problem: conv1d_dilated_gelu
 # source: conv1d_dilated_gelu.yaml (sha256 6a7946c38d4490c2)
 # backend: cuda, sm_90a
-# templates: frame/head.py.jinja (sha256 179d5e6fc0e6c92f)
+# templates: frame/head.py.jinja (sha256 e7d992013d0b979b)
 # render again: kernelgen render conv1d_dilated_gelu
 """1-D convolution with stride and dilation, then GELU.
 
@@ -402,8 +402,6 @@ __device__ Item item_of(int index, int pixel_tiles) {
 struct Row {
   int filter, residue;
 };
-constexpr int kSlabs = 1;  // lines of a filter, eight filters after eight
-
 __device__ Row row_of(int row) {
   return {row, 0};
 }

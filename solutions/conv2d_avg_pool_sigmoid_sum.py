@@ -2,7 +2,7 @@
 # problem: conv2d_avg_pool_sigmoid_sum
 # source: conv2d_avg_pool_sigmoid_sum.yaml (sha256 f0887759fb84f5e3)
 # backend: cuda, sm_90a
-# templates: frame/head.py.jinja (sha256 56c10ac9c4aaa197)
+# templates: frame/head.py.jinja (sha256 31b3d7169ea2df9a)
 # render again: kernelgen render conv2d_avg_pool_sigmoid_sum
 """2-D convolution, mean of windows, sigmoid, then the sum of an image.
 
@@ -466,7 +466,6 @@ struct Row {
   int filter, residue;
 };
 constexpr int kSlabs = 1;  // lines of a filter, eight filters after eight
-
 __device__ Row row_of(int row) {
   return {row, 0};
 }

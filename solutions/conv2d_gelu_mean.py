@@ -2,12 +2,12 @@
 # problem: conv2d_gelu_mean
 # source: conv2d_gelu_mean.yaml (sha256 ab69fead7cd7dee2)
 # backend: cuda, sm_90a
-# templates: frame/head.py.jinja (sha256 179d5e6fc0e6c92f)
+# templates: frame/head.py.jinja (sha256 e7d992013d0b979b)
 # render again: kernelgen render conv2d_gelu_mean
 """2-D convolution, GELU, then the mean of each channel's pixels.
 
-mean_of_pixels(gelu(add(conv2d(input, weight), bias))): tensor cores multiply halves of filters and
-pixels, as accurately as fp32.
+means(gelu(add(conv2d(input, weight), bias))): tensor cores multiply halves of filters and pixels,
+as accurately as fp32.
 
 Written for x of shape (128, 8, 256, 256); other shapes are taken as well.
 
@@ -61,8 +61,8 @@ __device__ float gelu_erfc(float x) {
   return 0.5f * x * (x < 0.0f ? tail : 2.0f - tail);
 }
 
-// Filters move over 2 dimensions of the input; each sum of products becomes
-// mean_of_pixels(gelu(add(that, bias))).
+// Filters move over 2 dimensions of the input; each sum of products becomes means(gelu(add(that,
+// bias))).
 //
 // A product on tensor cores: rows are filters, columns are pixels of the result, and K goes over
 // channels and taps. Producer warps read the input where a tap finds it, scale what 32 pixels
@@ -109,7 +109,7 @@ struct Arguments {
   const float* input;   // (images, groups * channels, in_d, in_h, in_w)
   const float* weight;  // (groups * filters, channels, kernel_d, kernel_h, kernel_w)
   Beside beside;
-  float *mean_of_pixels;  // (images, groups * filters)
+  float *means;  // (images, groups * filters)
   void* partials;
   int64_t columns, plane;  // groups * filters, out_d * out_h * out_w
 };
@@ -140,7 +140,7 @@ __device__ float measured(const Arguments& a, int64_t column, float convolved) {
 __device__ void write_moments(
     const Arguments& a, int64_t line, double count, double sum, double squares) {
   const double mean = sum / count;
-  a.mean_of_pixels[line] = static_cast<float>(mean);
+  a.means[line] = static_cast<float>(mean);
 }
 
 // The general kernel: fp32 on CUDA cores, for any sizes. A thread sums up a result, channel by
@@ -422,7 +422,6 @@ struct Row {
   int filter, residue;
 };
 constexpr int kSlabs = 1;  // lines of a filter, eight filters after eight
-
 __device__ Row row_of(int row) {
   return {row, 0};
 }
@@ -1056,7 +1055,7 @@ cudaError_t launch(const Arguments& a, int64_t images, void* workspace, cudaStre
 extern "C" int conv2d_moments_launch(
     const float* input, const float* weight,
     const float* beside_bias,
-    float* mean_of_pixels, void* workspace, void* partials, int64_t images, int64_t channels,
+    float* means, void* workspace, void* partials, int64_t images, int64_t channels,
         int64_t filters, int64_t in_d, int64_t in_h,
     int64_t in_w, int64_t kernel_d, int64_t kernel_h, int64_t kernel_w, int64_t out_d,
         int64_t out_h,
@@ -1068,7 +1067,7 @@ extern "C" int conv2d_moments_launch(
   arguments.beside.bias = beside_bias;
   arguments.beside.bias_inner = beside_bias_inner;
   arguments.beside.bias_size = beside_bias_size;
-  arguments.mean_of_pixels = mean_of_pixels;
+  arguments.means = means;
   arguments.partials = partials;
   arguments.columns = kGroups * filters;
   arguments.plane = out_d * out_h * out_w;
@@ -1141,7 +1140,7 @@ def _along(
 
 
 def _conv2d_moments(input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
-    """Return mean_of_pixels(gelu(add(conv2d(input, weight), bias)))."""
+    """Return means(gelu(add(conv2d(input, weight), bias)))."""
     input = _readable("input", input, torch.float32)
     weight = _readable("weight", weight, torch.float32)
     channels, filters = weight.shape[1], weight.shape[0]
@@ -1155,15 +1154,15 @@ def _conv2d_moments(input: torch.Tensor, weight: torch.Tensor, bias: torch.Tenso
         raise ValueError(f"filters of {tuple(kernel)} leave nothing of an input of {tuple(sizes)}")
     whole = torch.Size((*lead, filters, *places))
     bias, *bias_repeats = _along("bias", bias, whole, -3, -2, torch.float32)
-    mean_of_pixels = torch.empty((*lead, filters, 1, 1), dtype=torch.float32, device=input.device)
-    if mean_of_pixels.numel() > 0:
+    means = torch.empty((*lead, filters, 1, 1), dtype=torch.float32, device=input.device)
+    if means.numel() > 0:
         workspace = torch.empty(41220, dtype=torch.uint8, device=input.device)
         tiles = -(-lead.numel() * 65024 // 120) + lead.numel()
         partials = torch.empty(tiles * 192, dtype=torch.float32, device=input.device)
-        tensors = (input, weight, bias, mean_of_pixels, workspace, partials)
+        tensors = (input, weight, bias, means, workspace, partials)
         counts = (lead.numel(), channels, filters, 1, *sizes, 1, *kernel, 1, *places, *bias_repeats)
         _launch("conv2d_moments", tensors, counts)
-    return mean_of_pixels
+    return means
 
 
 class ModelNew(nn.Module):
@@ -1175,9 +1174,9 @@ class ModelNew(nn.Module):
         _library()  # compiled here rather than in the first call
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        unbiased_conv2d_mean_of_pixels = _conv2d_moments(x, self.conv.weight,
+        unbiased_conv2d_means = _conv2d_moments(x, self.conv.weight,
             self.conv.bias.view([-1, 1, 1]))
-        return unbiased_conv2d_mean_of_pixels.flatten(1, 3)
+        return unbiased_conv2d_means.flatten(1, 3)
 
 
 def get_inputs():

@@ -2,7 +2,7 @@
 # problem: conv2d_min_tanh
 # source: conv2d_min_tanh.yaml (sha256 c7e752ce7db956fa)
 # backend: cuda, sm_90a
-# templates: frame/head.py.jinja (sha256 179d5e6fc0e6c92f)
+# templates: frame/head.py.jinja (sha256 e7d992013d0b979b)
 # render again: kernelgen render conv2d_min_tanh
 """2-D convolution, the minimum of each pixel's channels, then tanh twice.
 
@@ -432,7 +432,6 @@ struct Row {
   int filter, residue;
 };
 constexpr int kSlabs = 1;  // lines of a filter, eight filters after eight
-
 __device__ Row row_of(int row) {
   return {row, 0};
 }

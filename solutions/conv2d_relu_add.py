@@ -2,7 +2,7 @@
 # problem: conv2d_relu_add
 # source: conv2d_relu_add.yaml (sha256 54f24aeb1df71263)
 # backend: cuda, sm_90a
-# templates: frame/head.py.jinja (sha256 f60ee49802196040)
+# templates: frame/head.py.jinja (sha256 cd804d0477368bca)
 # render again: kernelgen render conv2d_relu_add
 """2-D convolution, ReLU, then a bias for each channel.
 
@@ -397,8 +397,6 @@ __device__ Item item_of(int index, int pixel_tiles) {
 struct Row {
   int filter, residue;
 };
-constexpr int kSlabs = 1;  // lines of a filter, eight filters after eight
-
 __device__ Row row_of(int row) {
   return {row, 0};
 }

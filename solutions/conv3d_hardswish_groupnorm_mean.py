@@ -2,16 +2,15 @@
 # problem: conv3d_hardswish_groupnorm_mean
 # source: conv3d_hardswish_groupnorm_mean.yaml (sha256 a01333b2b5559688)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 87e01b9868bb28b2)
+# templates: frame/head.py.jinja (sha256 62ac662d2e1ce73b)
 # identities: the mean before sub, mul, add
 # render again: kernelgen render conv3d_hardswish_groupnorm_mean
 """3-D convolution, hardswish, GroupNorm, then the mean of each channel.
 
-1. mean_of_pixels(hardswish(add(conv3d(input, weight), bias)));
-   variance_of_pixels(hardswish(add(conv3d(input, weight), bias))): threads hold all filters of a
-   pixel, in fp32.
-2. mean(mean_of_pixels) over dimensions (2, 3, 4, 5), rsqrt(add(add(mean(variance_of_pixels),
-   variance(mean_of_pixels)), 1e-05)) over dimensions (2, 3, 4, 5).
+1. means(hardswish(add(conv3d(input, weight), bias))); variances(hardswish(add(conv3d(input,
+   weight), bias))): threads hold all filters of a pixel, in fp32.
+2. mean(means) over dimensions (2, 3, 4, 5), rsqrt(add(add(mean(variances), variance(means)),
+   1e-05)) over dimensions (2, 3, 4, 5).
 3. add(mul(mul(sub(mean, mean_2), rsqrt), weight), bias), element by element.
 
 Written for x of shape (1024, 3, 16, 32, 32), and a Model made with num_groups=4; other shapes are
@@ -143,7 +142,7 @@ __device__ State merged(const State& own) {
 }
 
 // Filters move over 3 dimensions of the input; each sum of products becomes
-// mean_of_pixels(hardswish(add(that, bias))); variance_of_pixels(hardswish(add(that, bias))).
+// means(hardswish(add(that, bias))); variances(hardswish(add(that, bias))).
 //
 // The sizes of the main case are constants. The general kernel computes all other convolutions.
 #include <algorithm>
@@ -180,7 +179,7 @@ struct Arguments {
   const float* input;   // (images, groups * channels, in_d, in_h, in_w)
   const float* weight;  // (groups * filters, channels, kernel_d, kernel_h, kernel_w)
   Beside beside;
-  float *mean_of_pixels, *variance_of_pixels;  // (images, groups * filters)
+  float *means, *variances;  // (images, groups * filters)
   void* partials;
   int64_t columns, plane;  // groups * filters, out_d * out_h * out_w
 };
@@ -211,9 +210,9 @@ __device__ float measured(const Arguments& a, int64_t column, float convolved) {
 __device__ void write_moments(
     const Arguments& a, int64_t line, double count, double sum, double squares) {
   const double mean = sum / count;
-  a.mean_of_pixels[line] = static_cast<float>(mean);
+  a.means[line] = static_cast<float>(mean);
   const double variance = squares / count - mean * mean;
-  a.variance_of_pixels[line] = static_cast<float>(variance < 0.0 ? 0.0 : variance);
+  a.variances[line] = static_cast<float>(variance < 0.0 ? 0.0 : variance);
 }
 
 // The general kernel: fp32 on CUDA cores, for any sizes. A thread sums up a result, channel by
@@ -540,7 +539,7 @@ __device__ void store_moments(
   }
 }
 
-__global__ void __launch_bounds__(kThreads, 4) convolve(Arguments a, int pixels) {
+__global__ void __launch_bounds__(kThreads, 3) convolve(Arguments a, int pixels) {
   using M = MainSizes;
   __shared__ __align__(16) float weights[kWeights];
   for (int i = threadIdx.x; i < kWeights; i += kThreads) {
@@ -770,7 +769,7 @@ bool takes(const Arguments& a, int64_t images) {
 }
 
 cudaError_t launch(const Arguments& a, int64_t images, cudaStream_t stream) {
-  constexpr int kMostBlocks = 132 * 4;
+  constexpr int kMostBlocks = 132 * 3;
   const int pixels = static_cast<int>(images * kImagePixels);
   const int of_block = kThreads * kPixels;
   const int blocks = std::min((pixels + of_block - 1) / of_block, kMostBlocks);
@@ -788,8 +787,8 @@ cudaError_t launch(const Arguments& a, int64_t images, cudaStream_t stream) {
 extern "C" int conv3d_moments_launch(
     const float* input, const float* weight,
     const float* beside_bias,
-    float* mean_of_pixels, float* variance_of_pixels, void* partials, int64_t images,
-        int64_t channels, int64_t filters, int64_t in_d, int64_t in_h,
+    float* means, float* variances, void* partials, int64_t images, int64_t channels,
+        int64_t filters, int64_t in_d, int64_t in_h,
     int64_t in_w, int64_t kernel_d, int64_t kernel_h, int64_t kernel_w, int64_t out_d,
         int64_t out_h,
     int64_t out_w, int64_t beside_bias_inner, int64_t beside_bias_size, cudaStream_t stream) {
@@ -800,8 +799,8 @@ extern "C" int conv3d_moments_launch(
   arguments.beside.bias = beside_bias;
   arguments.beside.bias_inner = beside_bias_inner;
   arguments.beside.bias_size = beside_bias_size;
-  arguments.mean_of_pixels = mean_of_pixels;
-  arguments.variance_of_pixels = variance_of_pixels;
+  arguments.means = means;
+  arguments.variances = variances;
   arguments.partials = partials;
   arguments.columns = kGroups * filters;
   arguments.plane = out_d * out_h * out_w;
@@ -811,16 +810,16 @@ extern "C" int conv3d_moments_launch(
   return general::launch(arguments, sizes, stream);
 }
 
-// mean(mean_of_pixels) over dimensions (2, 3, 4, 5), rsqrt(add(add(mean(variance_of_pixels),
-// variance(mean_of_pixels)), 1e-05)) over dimensions (2, 3, 4, 5).
+// mean(means) over dimensions (2, 3, 4, 5), rsqrt(add(add(mean(variances), variance(means)),
+// 1e-05)) over dimensions (2, 3, 4, 5).
 namespace add_hardswish_mean_variance_add_rsqrt_reduce {
 
 constexpr int kThreads = 256;
 constexpr int kGroup = 1;  // threads of a row
 
 struct Arguments {
-  const float* mean_of_pixels;
-  const float* variance_of_pixels;
+  const float* means;
+  const float* variances;
   float* out_1;
   float* out_2;
   int64_t rows, length;
@@ -828,63 +827,63 @@ struct Arguments {
 
 // What is gathered of an element.
 struct Values {
-  float mean_of_pixels, variance_of_pixels;
+  float means, variances;
 };
 
-__device__ Values computed(float mean_of_pixels, float variance_of_pixels) {
-  return {mean_of_pixels, variance_of_pixels};
+__device__ Values computed(float means, float variances) {
+  return {means, variances};
 }
 
 __device__ Values value_at(const Arguments& a, int64_t i) {
-  return computed(a.mean_of_pixels[i], a.variance_of_pixels[i]);
+  return computed(a.means[i], a.variances[i]);
 }
 struct State {
-  Spread mean_of_pixels_spread;
-  Sum variance_of_pixels_sum;
+  Spread means_spread;
+  Sum variances_sum;
   __device__ void add(const Values* v, int count, int64_t position, int step) {
     float x[4];
 #pragma unroll
-    for (int j = 0; j < count; ++j) x[j] = v[j].mean_of_pixels;
-    mean_of_pixels_spread.add(x, count, position, step);
+    for (int j = 0; j < count; ++j) x[j] = v[j].means;
+    means_spread.add(x, count, position, step);
 #pragma unroll
-    for (int j = 0; j < count; ++j) x[j] = v[j].variance_of_pixels;
-    variance_of_pixels_sum.add(x, count, position, step);
+    for (int j = 0; j < count; ++j) x[j] = v[j].variances;
+    variances_sum.add(x, count, position, step);
   }
   __device__ void merge(const State& other) {
-    mean_of_pixels_spread.merge(other.mean_of_pixels_spread);
-    variance_of_pixels_sum.merge(other.variance_of_pixels_sum);
+    means_spread.merge(other.means_spread);
+    variances_sum.merge(other.variances_sum);
   }
 };
 
 __device__ State nothing(const Arguments& a, int64_t row) {
   const bool any = row < a.rows && a.length > 0;
   const Values first = any ? value_at(a, row * a.length) : Values{};
-  return {{isfinite(first.mean_of_pixels) ? first.mean_of_pixels : 0.0f, 0.0, 0.0}, {0.0}};
+  return {{isfinite(first.means) ? first.means : 0.0f, 0.0, 0.0}, {0.0}};
 }
 
 __device__ void finish(const Arguments& a, int64_t i, const State& state) {
-  const float mean_of_mean_of_pixels = static_cast<float>(state.mean_of_pixels_spread.mean(a.length));
-  const float mean_of_variance_of_pixels = static_cast<float>(state.variance_of_pixels_sum.total / a.length);
-  const float variance_of_mean_of_pixels = static_cast<float>(state.mean_of_pixels_spread.variance(a.length, 0.0));
-  a.out_1[i] = mean_of_mean_of_pixels;
-  a.out_2[i] = rsqrtf(mean_of_variance_of_pixels + variance_of_mean_of_pixels + 1e-05f);
+  const float mean_of_means = static_cast<float>(state.means_spread.mean(a.length));
+  const float mean_of_variances = static_cast<float>(state.variances_sum.total / a.length);
+  const float variance_of_means = static_cast<float>(state.means_spread.variance(a.length, 0.0));
+  a.out_1[i] = mean_of_means;
+  a.out_2[i] = rsqrtf(mean_of_variances + variance_of_means + 1e-05f);
 }
 
 // Four neighbours at the main shape, one at others.
 struct Some {
-  Vector<float> mean_of_pixels;
-  Vector<float> variance_of_pixels;
+  Vector<float> means;
+  Vector<float> variances;
 };
 
 template <bool kMain>
 __device__ Some some_at(const Arguments& a, int64_t i) {
   Some some;
   if constexpr (kMain) {
-    some.mean_of_pixels = load(a.mean_of_pixels + i);
-    some.variance_of_pixels = load(a.variance_of_pixels + i);
+    some.means = load(a.means + i);
+    some.variances = load(a.variances + i);
   } else {
-    some.mean_of_pixels.at[0] = a.mean_of_pixels[i];
-    some.variance_of_pixels.at[0] = a.variance_of_pixels[i];
+    some.means.at[0] = a.means[i];
+    some.variances.at[0] = a.variances[i];
   }
   return some;
 }
@@ -894,8 +893,7 @@ __device__ void add(State& state, const Arguments& a, const Some& some, int64_t 
   constexpr int kWidth = kMain ? 4 : 1;
   Values v[kWidth];
 #pragma unroll
-  for (int j = 0; j < kWidth; ++j) v[j] = computed(some.mean_of_pixels.at[j],
-      some.variance_of_pixels.at[j]);
+  for (int j = 0; j < kWidth; ++j) v[j] = computed(some.means.at[j], some.variances.at[j]);
   state.add(v, kWidth, at, 1);
 }
 
@@ -927,13 +925,13 @@ __global__ void __launch_bounds__(kThreads) gather_rows(Arguments a) {
 }  // namespace add_hardswish_mean_variance_add_rsqrt_reduce
 
 // Queues the kernel on the stream and returns a cudaError_t. There is at least one row.
-extern "C" int add_hardswish_mean_variance_add_rsqrt_launch(const float* mean_of_pixels,
-    const float* variance_of_pixels, float* out_1, float* out_2, int64_t rows, int64_t length,
+extern "C" int add_hardswish_mean_variance_add_rsqrt_launch(const float* means,
+    const float* variances, float* out_1, float* out_2, int64_t rows, int64_t length,
     cudaStream_t stream) {
   using namespace add_hardswish_mean_variance_add_rsqrt_reduce;
-  const Arguments a = {mean_of_pixels, variance_of_pixels, out_1, out_2, rows, length};
+  const Arguments a = {means, variances, out_1, out_2, rows, length};
   const unsigned blocks = static_cast<unsigned>((rows * kGroup + kThreads - 1) / kThreads);
-  if (is_aligned(mean_of_pixels) && is_aligned(variance_of_pixels) && length % 4 == 0) {
+  if (is_aligned(means) && is_aligned(variances) && length % 4 == 0) {
     gather_rows<true><<<blocks, kThreads, 0, stream>>>(a);
   } else {
     gather_rows<false><<<blocks, kThreads, 0, stream>>>(a);
@@ -1109,8 +1107,8 @@ def _expect(name: str, found: object, expected: object) -> None:
 def _conv3d_moments(
     input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor,
 ) -> tuple[torch.Tensor, ...]:
-    """Return mean_of_pixels(hardswish(add(conv3d(input, weight), bias)));
-        variance_of_pixels(hardswish(add(conv3d(input, weight), bias)))."""
+    """Return means(hardswish(add(conv3d(input, weight), bias)));
+        variances(hardswish(add(conv3d(input, weight), bias)))."""
     input = _readable("input", input, torch.float32)
     weight = _readable("weight", weight, torch.float32)
     channels, filters = weight.shape[1], weight.shape[0]
@@ -1124,38 +1122,34 @@ def _conv3d_moments(
         raise ValueError(f"filters of {tuple(kernel)} leave nothing of an input of {tuple(sizes)}")
     whole = torch.Size((*lead, filters, *places))
     bias, *bias_repeats = _along("bias", bias, whole, -4, -3, torch.float32)
-    mean_of_pixels = torch.empty((*lead, filters, 1, 1, 1), dtype=torch.float32,
-        device=input.device)
-    variance_of_pixels = torch.empty((*lead, filters, 1, 1, 1), dtype=torch.float32,
-        device=input.device)
-    if mean_of_pixels.numel() > 0:
+    means = torch.empty((*lead, filters, 1, 1, 1), dtype=torch.float32, device=input.device)
+    variances = torch.empty((*lead, filters, 1, 1, 1), dtype=torch.float32, device=input.device)
+    if means.numel() > 0:
         tiles = -(-lead.numel() * 10933 // 128) + lead.numel()
         partials = torch.empty(tiles * 48, dtype=torch.float32, device=input.device)
-        tensors = (input, weight, bias, mean_of_pixels, variance_of_pixels, partials)
+        tensors = (input, weight, bias, means, variances, partials)
         counts = (lead.numel(), channels, filters, *sizes, *kernel, *places, *bias_repeats)
         _launch("conv3d_moments", tensors, counts)
-    return mean_of_pixels, variance_of_pixels
+    return means, variances
 
 
 def _add_hardswish_mean_variance_add_rsqrt(
-    mean_of_pixels: torch.Tensor, variance_of_pixels: torch.Tensor,
+    means: torch.Tensor, variances: torch.Tensor,
 ) -> tuple[torch.Tensor, ...]:
-    """Return mean(mean_of_pixels) over dimensions (2, 3, 4, 5),
-    rsqrt(add(add(mean(variance_of_pixels), variance(mean_of_pixels)), 1e-05)) over dimensions (2,
-    3, 4, 5)."""
-    shape = torch.broadcast_shapes(mean_of_pixels.shape, variance_of_pixels.shape)
-    _expect("the shape of mean_of_pixels", mean_of_pixels.shape, shape)
-    _expect("the shape of variance_of_pixels", variance_of_pixels.shape, shape)
+    """Return mean(means) over dimensions (2, 3, 4, 5), rsqrt(add(add(mean(variances),
+    variance(means)), 1e-05)) over dimensions (2, 3, 4, 5)."""
+    shape = torch.broadcast_shapes(means.shape, variances.shape)
+    _expect("the shape of means", means.shape, shape)
+    _expect("the shape of variances", variances.shape, shape)
     _expect("the number of dimensions", len(shape), 6)
-    mean_of_pixels = _readable("mean_of_pixels", mean_of_pixels.expand(shape), torch.float32)
-    variance_of_pixels = _readable("variance_of_pixels", variance_of_pixels.expand(shape),
-        torch.float32)
+    means = _readable("means", means.expand(shape), torch.float32)
+    variances = _readable("variances", variances.expand(shape), torch.float32)
     kept, length = torch.Size((shape[0], shape[1], 1, 1, 1, 1)), shape[2:6].numel()
-    out_1 = torch.empty(kept, dtype=torch.float32, device=mean_of_pixels.device)
-    out_2 = torch.empty(kept, dtype=torch.float32, device=mean_of_pixels.device)
+    out_1 = torch.empty(kept, dtype=torch.float32, device=means.device)
+    out_2 = torch.empty(kept, dtype=torch.float32, device=means.device)
     rows = kept.numel()
     if rows > 0:
-        tensors = (mean_of_pixels, variance_of_pixels, out_1, out_2)
+        tensors = (means, variances, out_1, out_2)
         sizes = (rows, length)
         _launch("add_hardswish_mean_variance_add_rsqrt", tensors, sizes)
     return out_1, out_2
@@ -1191,14 +1185,14 @@ class ModelNew(nn.Module):
         _library()  # compiled here rather than in the first call
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        (unbiased_conv3d_mean_of_pixels, unbiased_conv3d_variance_of_pixels) = _conv3d_moments(x,
-            self.conv.weight, self.conv.bias.view([-1, 1, 1, 1]))
-        unbiased_conv3d_mean_of_pixels_unbiased_conv3d_grouped_4 = unbiased_conv3d_mean_of_pixels.unflatten(1, [4, -1])
-        mean_grouped_4_mean_1 = unbiased_conv3d_mean_of_pixels_unbiased_conv3d_grouped_4.flatten(0,
-            0)
-        unbiased_conv3d_variance_of_pixels_unbiased_conv3d_grouped_4 = unbiased_conv3d_variance_of_pixels.unflatten(1, [4, -1])
+        (unbiased_conv3d_means, unbiased_conv3d_variances) = _conv3d_moments(x, self.conv.weight,
+            self.conv.bias.view([-1, 1, 1, 1]))
+        unbiased_conv3d_means_grouped = unbiased_conv3d_means.unflatten(1, [4, -1])
+        mean_grouped_4_mean_1 = unbiased_conv3d_means_grouped.flatten(0, 0)
+        unbiased_conv3d_variances_grouped = unbiased_conv3d_variances.unflatten(1, [4, -1])
         (group_norm_mean_2,
-            group_norm_rsqrt_6) = _add_hardswish_mean_variance_add_rsqrt(unbiased_conv3d_mean_of_pixels_unbiased_conv3d_grouped_4, unbiased_conv3d_variance_of_pixels_unbiased_conv3d_grouped_4)
+            group_norm_rsqrt_6) = _add_hardswish_mean_variance_add_rsqrt(
+            unbiased_conv3d_means_grouped, unbiased_conv3d_variances_grouped)
         mean_grouped_4_add_5 = _sub_mul_add(mean_grouped_4_mean_1, group_norm_mean_2,
             group_norm_rsqrt_6, self.gn.weight.view([4, -1, 1, 1, 1]),
             self.gn.bias.view([4, -1, 1, 1, 1]))

@@ -2,7 +2,7 @@
 # problem: conv3d_max_pool_logsumexp
 # source: conv3d_max_pool_logsumexp.yaml (sha256 8bec1003e7ddfb8a)
 # backend: cuda, sm_90a
-# templates: frame/head.py.jinja (sha256 56c10ac9c4aaa197)
+# templates: frame/head.py.jinja (sha256 31b3d7169ea2df9a)
 # render again: kernelgen render conv3d_max_pool_logsumexp
 """3-D convolution, maximum of windows, logsumexp of the channels, then ReLU.
 
@@ -480,7 +480,6 @@ struct Row {
   int filter, residue;
 };
 constexpr int kSlabs = 1;  // lines of a filter, eight filters after eight
-
 __device__ Row row_of(int row) {
   return {row, 0};
 }

@@ -2,7 +2,7 @@
 # problem: conv_transpose2d_clamp
 # source: conv_transpose2d_clamp.yaml (sha256 996ca6618221cbdf)
 # backend: cuda, sm_90a
-# templates: frame/head.py.jinja (sha256 179d5e6fc0e6c92f)
+# templates: frame/head.py.jinja (sha256 e7d992013d0b979b)
 # render again: kernelgen render conv_transpose2d_clamp
 """2-D transposed convolution of stride 2, scaled and clamped.
 
@@ -413,7 +413,6 @@ struct Row {
   int filter, residue;
 };
 constexpr int kSlabs = kResidues / 2;  // lines of a filter, eight filters after eight
-
 __device__ Row row_of(int row) {
   const int slab = row / 16;
   return {slab / kSlabs * 8 + row % 8, slab % kSlabs * 2 + row / 8 % 2};

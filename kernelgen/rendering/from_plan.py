@@ -324,7 +324,9 @@ def _folded(line: str) -> list[str]:
         places = [found.end() for found in _BREAK.finditer(line) if found.end() <= COLUMNS]
         # A short list stays in one line.
         ends = [at for at in places if line.count("[", 0, at) == line.count("]", 0, at)] or places
-        if not ends or ends[-1] <= len(indent):
+        # Or what a long name calls begins a line.
+        ends = ends or [line.rfind("(", 0, COLUMNS) + 1]
+        if ends[-1] <= len(indent):
             break
         parts.append(line[: ends[-1]].rstrip())
         line = indent + line[ends[-1] :]

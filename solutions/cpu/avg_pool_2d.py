@@ -2,7 +2,7 @@
 # problem: avg_pool_2d
 # source: avg_pool_2d.yaml (sha256 7bbe988d5860cc67)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 73da58593e89eddb)
+# templates: frame/head.py.jinja (sha256 3a17c48e3cb8b8f3)
 # render again: kernelgen render avg_pool_2d --backend cpp
 """2-D average pooling of windows side by side.
 

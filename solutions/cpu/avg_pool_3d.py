@@ -2,7 +2,7 @@
 # problem: avg_pool_3d
 # source: avg_pool_3d.yaml (sha256 f134706dee0657fe)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 73da58593e89eddb)
+# templates: frame/head.py.jinja (sha256 3a17c48e3cb8b8f3)
 # render again: kernelgen render avg_pool_3d --backend cpp
 """3-D average pooling with padding and stride 2.
 

@@ -2,7 +2,7 @@
 # problem: conv3d_max_pool_logsumexp
 # source: conv3d_max_pool_logsumexp.yaml (sha256 8bec1003e7ddfb8a)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 f065707b1d810bf9)
+# templates: frame/head.py.jinja (sha256 e72552d78a7d2256)
 # render again: kernelgen render conv3d_max_pool_logsumexp --backend cpp
 """3-D convolution, maximum of windows, logsumexp of the channels, then ReLU.
 

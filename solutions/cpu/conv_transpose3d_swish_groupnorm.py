@@ -343,8 +343,12 @@ class ModelNew(nn.Module):
         unbiased_conv_transpose3d_grouped_4 = unbiased_conv_transpose3d.unflatten(1, [4, -1])
         conv_transpose3d_view_1_grouped_4 = self.conv.bias.view([-1, 1, 1, 1]).unflatten(0, [4, -1])
         (group_norm_mean_2,
-            group_norm_rsqrt_6) = _add_sigmoid_mul_mean_variance_add_rsqrt(unbiased_conv_transpose3d_grouped_4, conv_transpose3d_view_1_grouped_4)
-        hardswish_grouped_4 = _add_sigmoid_mul_sub_mul_add_hardswish(unbiased_conv_transpose3d_grouped_4, conv_transpose3d_view_1_grouped_4, group_norm_mean_2, group_norm_rsqrt_6, self.gn.weight.view([4, -1, 1, 1, 1]), self.gn.bias.view([4, -1, 1, 1, 1]))
+            group_norm_rsqrt_6) = _add_sigmoid_mul_mean_variance_add_rsqrt(
+            unbiased_conv_transpose3d_grouped_4, conv_transpose3d_view_1_grouped_4)
+        hardswish_grouped_4 = _add_sigmoid_mul_sub_mul_add_hardswish(
+            unbiased_conv_transpose3d_grouped_4, conv_transpose3d_view_1_grouped_4,
+            group_norm_mean_2, group_norm_rsqrt_6, self.gn.weight.view([4, -1, 1, 1, 1]),
+            self.gn.bias.view([4, -1, 1, 1, 1]))
         return hardswish_grouped_4.flatten(1, 2)
 
 

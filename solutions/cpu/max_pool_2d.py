@@ -2,7 +2,7 @@
 # problem: max_pool_2d
 # source: max_pool_2d.yaml (sha256 c4d497bf43d5ded1)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 73da58593e89eddb)
+# templates: frame/head.py.jinja (sha256 3a17c48e3cb8b8f3)
 # render again: kernelgen render max_pool_2d --backend cpp
 """2-D max pooling with padding and stride 1.
 

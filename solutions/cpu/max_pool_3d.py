@@ -2,7 +2,7 @@
 # problem: max_pool_3d
 # source: max_pool_3d.yaml (sha256 9ed1caf1193bc8cf)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 73da58593e89eddb)
+# templates: frame/head.py.jinja (sha256 3a17c48e3cb8b8f3)
 # render again: kernelgen render max_pool_3d --backend cpp
 """3-D max pooling with padding, stride and dilation.
 

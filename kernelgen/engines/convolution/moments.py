@@ -159,7 +159,9 @@ def _seen(
         value, found = result.value, result.type
         for view in reversed(views.behind(pixels)):
             shape = (*views.types[view.results[0]].shape[: -first.dims], *(1,) * first.dims)
-            name, found = f"{result.value}_{view.results[0]}", _type_of(shape)
+            name, found = f"{value}_grouped", _type_of(shape)
+            while views.types.get(name, found) != found:
+                name += "_2"
             if name not in views.types:
                 stages.append(
                     msgspec.structs.replace(
@@ -232,15 +234,15 @@ class _Totals:
             return self._over("sum", _step(self.before, f"part_of_{a.name}", "mul", MEAN, COUNT))
         found = self._over("mean", VARIANCE)
         if not self.alone:
-            found = _step(
-                self.after, f"{a.name}_of_all", "add", found, self._over("variance", MEAN)
-            )
+            found = self._step("add", found, self._over("variance", MEAN))
         if a.correction:
             count = self._over("sum", COUNT)
-            total = _step(self.after, f"{a.name}_total", "mul", found, count)
-            left = _step(self.after, f"{a.name}_count", "sub", count, a.correction)
-            found = _step(self.after, f"{a.name}_unbiased", "div_exact", total, left)
+            total, left = self._step("mul", found, count), self._step("sub", count, a.correction)
+            found = self._step("div_exact", total, left)
         return found
+
+    def _step(self, operator: str, left: StepValue, right: StepValue) -> str:
+        return _step(self.after, f"of_all_{len(self.after) + 1}", operator, left, right)
 
     def _over(self, kind: Accumulation, of: StepValue) -> StepValue:
         if self.alone:

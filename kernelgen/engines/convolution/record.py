@@ -10,7 +10,7 @@ from kernelgen.engines.stage import Kernel, Step, StepValue
 CONVOLVED = "convolved"
 """The sum of products in a convolution's epilogue; no operand and no step has the name."""
 
-MEAN, VARIANCE, COUNT = MOMENTS = ("mean_of_pixels", "variance_of_pixels", "count_of_pixels")
+MEAN, VARIANCE, COUNT = MOMENTS = ("means", "variances", "counts")
 """What is known of an image's pixels of a filter: of what each becomes, and their number."""
 
 ConvolutionWay = Literal["tensor", "few", "direct"]
