@@ -2,18 +2,18 @@
 # problem: conv2d_batchnorm
 # source: conv2d_batchnorm.yaml (sha256 44badd81d483b4eb)
 # backend: cuda, sm_90a
-# templates: frame/head.py.jinja (sha256 62ac662d2e1ce73b)
+# templates: frame/head.py.jinja (sha256 f369540be4bedbe2)
 # render again: kernelgen render conv2d_batchnorm
 """2-D convolution, BatchNorm2d in training mode, then a factor.
 
 1. conv2d(input, weight); means(conv2d(input, weight)); variances(conv2d(input, weight));
-   counts(conv2d(input, weight)): tensor cores multiply halves of filters and pixels, as accurately
-   as fp32.
+   pixel_counts(conv2d(input, weight)): tensor cores multiply halves of filters and pixels, as
+   accurately as fp32.
 2. add stays in torch.
 3. mean(means) over dimensions (0, 2, 3), rsqrt(add(add(mean(variances), variance(means)), 1e-05))
    over dimensions (0, 2, 3), lerp(running_mean, mean(means), 0.1) over dimensions (0, 2, 3),
-   lerp(running_var, div_exact(mul(add(mean(variances), variance(means)), sum(counts)),
-   sub(sum(counts), 1)), 0.1) over dimensions (0, 2, 3).
+   lerp(running_var, div_exact(mul(add(mean(variances), variance(means)), sum(pixel_counts)),
+   sub(sum(pixel_counts), 1)), 0.1) over dimensions (0, 2, 3).
 4. mul(add(mul(mul(sub(conv2d, mean), rsqrt), weight), bias), 2), element by element.
 
 Written for x of shape (128, 8, 128, 128), and a Model made with factor=2.0; other shapes are taken
@@ -155,7 +155,7 @@ struct Arguments {
   const float* input;   // (images, groups * channels, in_d, in_h, in_w)
   const float* weight;  // (groups * filters, channels, kernel_d, kernel_h, kernel_w)
   float* out;  // (images, groups * filters, out_d, out_h, out_w)
-  float *means, *variances, *counts;  // (images, groups * filters)
+  float *means, *variances, *pixel_counts;  // (images, groups * filters)
   void* partials;
   int64_t columns, plane;  // groups * filters, out_d * out_h * out_w
 };
@@ -180,7 +180,7 @@ __device__ void write_moments(
   a.means[line] = static_cast<float>(mean);
   const double variance = squares / count - mean * mean;
   a.variances[line] = static_cast<float>(variance < 0.0 ? 0.0 : variance);
-  a.counts[line] = static_cast<float>(count);
+  a.pixel_counts[line] = static_cast<float>(count);
 }
 
 // The general kernel: fp32 on CUDA cores, for any sizes. A thread sums up a result, channel by
@@ -1223,8 +1223,9 @@ cudaError_t launch(const Arguments& a, int64_t images, void* workspace, cudaStre
 // Queues the kernels on the stream and returns a cudaError_t. No result may be empty.
 extern "C" int conv2d_moments_launch(
     const float* input, const float* weight,
-    float* out, float* means, float* variances, float* counts, void* workspace, void* partials,
-        int64_t images, int64_t channels, int64_t filters, int64_t in_d, int64_t in_h,
+    float* out, float* means, float* variances, float* pixel_counts, void* workspace,
+        void* partials, int64_t images, int64_t channels, int64_t filters, int64_t in_d,
+        int64_t in_h,
     int64_t in_w, int64_t kernel_d, int64_t kernel_h, int64_t kernel_w, int64_t out_d,
         int64_t out_h,
     int64_t out_w, cudaStream_t stream) {
@@ -1235,7 +1236,7 @@ extern "C" int conv2d_moments_launch(
   arguments.out = out;
   arguments.means = means;
   arguments.variances = variances;
-  arguments.counts = counts;
+  arguments.pixel_counts = pixel_counts;
   arguments.partials = partials;
   arguments.columns = kGroups * filters;
   arguments.plane = out_d * out_h * out_w;
@@ -1247,8 +1248,8 @@ extern "C" int conv2d_moments_launch(
 
 // mean(means) over dimensions (0, 2, 3), rsqrt(add(add(mean(variances), variance(means)), 1e-05))
 // over dimensions (0, 2, 3), lerp(running_mean, mean(means), 0.1) over dimensions (0, 2, 3),
-// lerp(running_var, div_exact(mul(add(mean(variances), variance(means)), sum(counts)),
-// sub(sum(counts), 1)), 0.1) over dimensions (0, 2, 3).
+// lerp(running_var, div_exact(mul(add(mean(variances), variance(means)), sum(pixel_counts)),
+// sub(sum(pixel_counts), 1)), 0.1) over dimensions (0, 2, 3).
 namespace mean_variance_add_rsqrt_lerp_reduce {
 
 constexpr int kThreads = 256;
@@ -1257,7 +1258,7 @@ constexpr int kGroup = 32;  // threads of a row
 struct Arguments {
   const float* means;
   const float* variances;
-  const float* counts;
+  const float* pixel_counts;
   const float* running_mean;
   const float* running_var;
   float* out_1;
@@ -1269,15 +1270,15 @@ struct Arguments {
 
 // What is gathered of an element.
 struct Values {
-  float means, variances, counts;
+  float means, variances, pixel_counts;
 };
 
-__device__ Values computed(float means, float variances, float counts) {
-  return {means, variances, counts};
+__device__ Values computed(float means, float variances, float pixel_counts) {
+  return {means, variances, pixel_counts};
 }
 
 __device__ Values value_at(const Arguments& a, int64_t i) {
-  return computed(a.means[i], a.variances[i], a.counts[i]);
+  return computed(a.means[i], a.variances[i], a.pixel_counts[i]);
 }
 // Rows are made of pieces of neighbours; those of a.inner rows take turns.
 __device__ int64_t first_of(const Arguments& a, int64_t row) {
@@ -1290,7 +1291,7 @@ __device__ int64_t offset_of(const Arguments& a, int64_t position) {
 struct State {
   Spread means_spread;
   Sum variances_sum;
-  Sum counts_sum;
+  Sum pixel_counts_sum;
   __device__ void add(const Values* v, int count, int64_t position, int step) {
     float x[1];
 #pragma unroll
@@ -1300,13 +1301,13 @@ struct State {
     for (int j = 0; j < count; ++j) x[j] = v[j].variances;
     variances_sum.add(x, count, position, step);
 #pragma unroll
-    for (int j = 0; j < count; ++j) x[j] = v[j].counts;
-    counts_sum.add(x, count, position, step);
+    for (int j = 0; j < count; ++j) x[j] = v[j].pixel_counts;
+    pixel_counts_sum.add(x, count, position, step);
   }
   __device__ void merge(const State& other) {
     means_spread.merge(other.means_spread);
     variances_sum.merge(other.variances_sum);
-    counts_sum.merge(other.counts_sum);
+    pixel_counts_sum.merge(other.pixel_counts_sum);
   }
 };
 
@@ -1322,9 +1323,9 @@ __device__ void finish(const Arguments& a, int64_t i, const State& state) {
   const float mean_of_means = static_cast<float>(state.means_spread.mean(a.length));
   const float mean_of_variances = static_cast<float>(state.variances_sum.total / a.length);
   const float variance_of_means = static_cast<float>(state.means_spread.variance(a.length, 0.0));
-  const float sum_of_counts = static_cast<float>(state.counts_sum.total);
-  const float of_all_5 = (mean_of_variances + variance_of_means) * sum_of_counts / (
-      sum_of_counts - 1.0f);
+  const float sum_of_pixel_counts = static_cast<float>(state.pixel_counts_sum.total);
+  const float of_all_5 = (mean_of_variances + variance_of_means) * sum_of_pixel_counts / (
+      sum_of_pixel_counts - 1.0f);
   a.out_1[i] = mean_of_means;
   a.out_2[i] = rsqrtf(mean_of_variances + variance_of_means + 1e-05f);
   a.out_3[i] = interpolate(running_mean, mean_of_means, 0.1f);
@@ -1359,12 +1360,12 @@ __global__ void __launch_bounds__(kThreads) gather_rows(Arguments a) {
 
 // Queues the kernel on the stream and returns a cudaError_t. There is at least one row.
 extern "C" int mean_variance_add_rsqrt_lerp_launch(const float* means, const float* variances,
-    const float* counts, const float* running_mean, const float* running_var, float* out_1,
+    const float* pixel_counts, const float* running_mean, const float* running_var, float* out_1,
     float* out_2, float* out_3, float* out_4, int64_t rows, int64_t length, int64_t inner,
     int64_t piece, cudaStream_t stream) {
   using namespace mean_variance_add_rsqrt_lerp_reduce;
-  const Arguments a = {means, variances, counts, running_mean, running_var, out_1, out_2, out_3,
-      out_4, rows, length, inner, piece};
+  const Arguments a = {means, variances, pixel_counts, running_mean, running_var, out_1, out_2,
+      out_3, out_4, rows, length, inner, piece};
   const unsigned blocks = static_cast<unsigned>((rows * kGroup + kThreads - 1) / kThreads);
   gather_rows<<<blocks, kThreads, 0, stream>>>(a);
   return cudaGetLastError();
@@ -1541,7 +1542,7 @@ def _expect(name: str, found: object, expected: object) -> None:
 
 def _conv2d_moments(input: torch.Tensor, weight: torch.Tensor) -> tuple[torch.Tensor, ...]:
     """Return conv2d(input, weight); means(conv2d(input, weight)); variances(conv2d(input,
-        weight)); counts(conv2d(input, weight))."""
+        weight)); pixel_counts(conv2d(input, weight))."""
     input = _readable("input", input, torch.float32)
     weight = _readable("weight", weight, torch.float32)
     channels, filters = weight.shape[1], weight.shape[0]
@@ -1556,33 +1557,33 @@ def _conv2d_moments(input: torch.Tensor, weight: torch.Tensor) -> tuple[torch.Te
     out = torch.empty((*lead, filters, *places), dtype=torch.float32, device=input.device)
     means = torch.empty((*lead, filters, 1, 1), dtype=torch.float32, device=input.device)
     variances = torch.empty((*lead, filters, 1, 1), dtype=torch.float32, device=input.device)
-    counts = torch.empty((*lead, filters, 1, 1), dtype=torch.float32, device=input.device)
+    pixel_counts = torch.empty((*lead, filters, 1, 1), dtype=torch.float32, device=input.device)
     if out.numel() > 0:
         workspace = torch.empty(41220, dtype=torch.uint8, device=input.device)
         tiles = -(-lead.numel() * 16128 // 120) + lead.numel()
         partials = torch.empty(tiles * 192, dtype=torch.float32, device=input.device)
-        tensors = (input, weight, out, means, variances, counts, workspace, partials)
+        tensors = (input, weight, out, means, variances, pixel_counts, workspace, partials)
         counts = (lead.numel(), channels, filters, 1, *sizes, 1, *kernel, 1, *places)
         _launch("conv2d_moments", tensors, counts)
-    return out, means, variances, counts
+    return out, means, variances, pixel_counts
 
 
 def _mean_variance_add_rsqrt_lerp(
-    means: torch.Tensor, variances: torch.Tensor, counts: torch.Tensor, running_mean: torch.Tensor,
-        running_var: torch.Tensor,
+    means: torch.Tensor, variances: torch.Tensor, pixel_counts: torch.Tensor,
+        running_mean: torch.Tensor, running_var: torch.Tensor,
 ) -> tuple[torch.Tensor, ...]:
     """Return mean(means) over dimensions (0, 2, 3), rsqrt(add(add(mean(variances),
     variance(means)), 1e-05)) over dimensions (0, 2, 3), lerp(running_mean, mean(means), 0.1) over
     dimensions (0, 2, 3), lerp(running_var, div_exact(mul(add(mean(variances), variance(means)),
-    sum(counts)), sub(sum(counts), 1)), 0.1) over dimensions (0, 2, 3)."""
-    shape = torch.broadcast_shapes(means.shape, variances.shape, counts.shape)
+    sum(pixel_counts)), sub(sum(pixel_counts), 1)), 0.1) over dimensions (0, 2, 3)."""
+    shape = torch.broadcast_shapes(means.shape, variances.shape, pixel_counts.shape)
     _expect("the shape of means", means.shape, shape)
     _expect("the shape of variances", variances.shape, shape)
-    _expect("the shape of counts", counts.shape, shape)
+    _expect("the shape of pixel_counts", pixel_counts.shape, shape)
     _expect("the number of dimensions", len(shape), 4)
     means = _readable("means", means.expand(shape), torch.float32)
     variances = _readable("variances", variances.expand(shape), torch.float32)
-    counts = _readable("counts", counts.expand(shape), torch.float32)
+    pixel_counts = _readable("pixel_counts", pixel_counts.expand(shape), torch.float32)
     kept, length = torch.Size((1, shape[1], 1, 1)), shape[0] * shape[2] * shape[3]
     running_mean = _readable("running_mean", running_mean.expand(kept), torch.float32)
     running_var = _readable("running_var", running_var.expand(kept), torch.float32)
@@ -1592,7 +1593,8 @@ def _mean_variance_add_rsqrt_lerp(
     out_4 = torch.empty(kept, dtype=torch.float32, device=means.device)
     rows = kept.numel()
     if rows > 0:
-        tensors = (means, variances, counts, running_mean, running_var, out_1, out_2, out_3, out_4)
+        tensors = (means, variances, pixel_counts, running_mean, running_var, out_1, out_2, out_3,
+            out_4)
         sizes = (rows, length, shape[1], shape[2:4].numel())
         _launch("mean_variance_add_rsqrt_lerp", tensors, sizes)
     return out_1, out_2, out_3, out_4
@@ -1629,12 +1631,12 @@ class ModelNew(nn.Module):
         _library()  # compiled here rather than in the first call
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        (conv2d, conv2d_means, conv2d_variances, conv2d_counts) = _conv2d_moments(x,
+        (conv2d, conv2d_means, conv2d_variances, conv2d_pixel_counts) = _conv2d_moments(x,
             self.conv.weight)
         add_ = torch.ops.aten.add.Tensor(self.bn.num_batches_tracked, 1)
         (batch_norm_mean_1, batch_norm_rsqrt_5, batch_norm_lerp_13,
             batch_norm_lerp_16) = _mean_variance_add_rsqrt_lerp(conv2d_means, conv2d_variances,
-            conv2d_counts, self.bn.running_mean.view([1, -1, 1, 1]),
+            conv2d_pixel_counts, self.bn.running_mean.view([1, -1, 1, 1]),
             self.bn.running_var.view([1, -1, 1, 1]))
         mul = _sub_mul_add_mul(conv2d, batch_norm_mean_1, batch_norm_rsqrt_5,
             self.bn.weight.view([-1, 1, 1]), self.bn.bias.view([-1, 1, 1]))

@@ -2,19 +2,19 @@
 # problem: conv_transpose3d_batchnorm_pool
 # source: conv_transpose3d_batchnorm_pool.yaml (sha256 af34f9b06022f5b2)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 31b3d7169ea2df9a)
+# templates: frame/head.py.jinja (sha256 0ffe9be5e52419fc)
 # identities: the mean before sub, mul, add
 # render again: kernelgen render conv_transpose3d_batchnorm_pool
 """3-D transposed convolution of stride 2, BatchNorm3d in training mode, two mean pools.
 
 1. add stays in torch.
 2. mean of 2x2x2(conv_transpose3d(input, weight)); means(conv_transpose3d(input, weight));
-   variances(conv_transpose3d(input, weight)); counts(conv_transpose3d(input, weight)): threads hold
-   all filters of a pixel, in fp32.
+   variances(conv_transpose3d(input, weight)); pixel_counts(conv_transpose3d(input, weight)):
+   threads hold all filters of a pixel, in fp32.
 3. mean(means) over dimensions (0, 2, 3, 4), rsqrt(add(add(mean(variances), variance(means)),
    1e-05)) over dimensions (0, 2, 3, 4), lerp(running_mean, mean(means), 0.1) over dimensions (0, 2,
-   3, 4), lerp(running_var, div_exact(mul(add(mean(variances), variance(means)), sum(counts)),
-   sub(sum(counts), 1)), 0.1) over dimensions (0, 2, 3, 4).
+   3, 4), lerp(running_var, div_exact(mul(add(mean(variances), variance(means)), sum(pixel_counts)),
+   sub(sum(pixel_counts), 1)), 0.1) over dimensions (0, 2, 3, 4).
 4. The mean of add(mul(mul(sub(pool3d, mean), rsqrt), weight), bias) in windows of 2 x 2 x 2.
 
 Written for x of shape (64, 3, 32, 32, 32); other shapes are taken as well.
@@ -115,7 +115,7 @@ __device__ State merged(const State& own) {
 }
 
 // Filters move over 3 dimensions of the input; each sum of products becomes mean of 2x2x2(that);
-// means(that); variances(that); counts(that).
+// means(that); variances(that); pixel_counts(that).
 //
 // The sizes of the main case are constants. The general kernel computes all other convolutions.
 #include <algorithm>
@@ -146,7 +146,7 @@ struct Arguments {
   const float* input;   // (images, groups * channels, in_d, in_h, in_w)
   const float* weight;  // (groups * channels, filters, kernel_d, kernel_h, kernel_w)
   float* out;  // (images, groups * filters, out_d / kWindowD, out_h / kWindowH, out_w / kWindowW)
-  float *means, *variances, *counts;  // (images, groups * filters)
+  float *means, *variances, *pixel_counts;  // (images, groups * filters)
   void* partials;
   int64_t columns, plane;  // groups * filters, out_d * out_h * out_w
 };
@@ -171,7 +171,7 @@ __device__ void write_moments(
   a.means[line] = static_cast<float>(mean);
   const double variance = squares / count - mean * mean;
   a.variances[line] = static_cast<float>(variance < 0.0 ? 0.0 : variance);
-  a.counts[line] = static_cast<float>(count);
+  a.pixel_counts[line] = static_cast<float>(count);
 }
 
 constexpr int kWindowD = 2, kWindowH = 2, kWindowW = 2;
@@ -675,8 +675,8 @@ cudaError_t launch(const Arguments& a, int64_t images, cudaStream_t stream) {
 // Queues the kernels on the stream and returns a cudaError_t. No result may be empty.
 extern "C" int conv_transpose3d_moments_mean_pool_launch(
     const float* input, const float* weight,
-    float* out, float* means, float* variances, float* counts, void* partials, int64_t images,
-        int64_t channels, int64_t filters, int64_t in_d, int64_t in_h,
+    float* out, float* means, float* variances, float* pixel_counts, void* partials,
+        int64_t images, int64_t channels, int64_t filters, int64_t in_d, int64_t in_h,
     int64_t in_w, int64_t kernel_d, int64_t kernel_h, int64_t kernel_w, int64_t out_d,
         int64_t out_h,
     int64_t out_w, cudaStream_t stream) {
@@ -687,7 +687,7 @@ extern "C" int conv_transpose3d_moments_mean_pool_launch(
   arguments.out = out;
   arguments.means = means;
   arguments.variances = variances;
-  arguments.counts = counts;
+  arguments.pixel_counts = pixel_counts;
   arguments.partials = partials;
   arguments.columns = kGroups * filters;
   arguments.plane = out_d * out_h * out_w;
@@ -699,8 +699,8 @@ extern "C" int conv_transpose3d_moments_mean_pool_launch(
 
 // mean(means) over dimensions (0, 2, 3, 4), rsqrt(add(add(mean(variances), variance(means)),
 // 1e-05)) over dimensions (0, 2, 3, 4), lerp(running_mean, mean(means), 0.1) over dimensions (0, 2,
-// 3, 4), lerp(running_var, div_exact(mul(add(mean(variances), variance(means)), sum(counts)),
-// sub(sum(counts), 1)), 0.1) over dimensions (0, 2, 3, 4).
+// 3, 4), lerp(running_var, div_exact(mul(add(mean(variances), variance(means)), sum(pixel_counts)),
+// sub(sum(pixel_counts), 1)), 0.1) over dimensions (0, 2, 3, 4).
 namespace mean_variance_add_rsqrt_lerp_reduce {
 
 constexpr int kThreads = 256;
@@ -709,7 +709,7 @@ constexpr int kGroup = 32;  // threads of a row
 struct Arguments {
   const float* means;
   const float* variances;
-  const float* counts;
+  const float* pixel_counts;
   const float* running_mean;
   const float* running_var;
   float* out_1;
@@ -721,15 +721,15 @@ struct Arguments {
 
 // What is gathered of an element.
 struct Values {
-  float means, variances, counts;
+  float means, variances, pixel_counts;
 };
 
-__device__ Values computed(float means, float variances, float counts) {
-  return {means, variances, counts};
+__device__ Values computed(float means, float variances, float pixel_counts) {
+  return {means, variances, pixel_counts};
 }
 
 __device__ Values value_at(const Arguments& a, int64_t i) {
-  return computed(a.means[i], a.variances[i], a.counts[i]);
+  return computed(a.means[i], a.variances[i], a.pixel_counts[i]);
 }
 // Rows are made of pieces of neighbours; those of a.inner rows take turns.
 __device__ int64_t first_of(const Arguments& a, int64_t row) {
@@ -742,7 +742,7 @@ __device__ int64_t offset_of(const Arguments& a, int64_t position) {
 struct State {
   Spread means_spread;
   Sum variances_sum;
-  Sum counts_sum;
+  Sum pixel_counts_sum;
   __device__ void add(const Values* v, int count, int64_t position, int step) {
     float x[1];
 #pragma unroll
@@ -752,13 +752,13 @@ struct State {
     for (int j = 0; j < count; ++j) x[j] = v[j].variances;
     variances_sum.add(x, count, position, step);
 #pragma unroll
-    for (int j = 0; j < count; ++j) x[j] = v[j].counts;
-    counts_sum.add(x, count, position, step);
+    for (int j = 0; j < count; ++j) x[j] = v[j].pixel_counts;
+    pixel_counts_sum.add(x, count, position, step);
   }
   __device__ void merge(const State& other) {
     means_spread.merge(other.means_spread);
     variances_sum.merge(other.variances_sum);
-    counts_sum.merge(other.counts_sum);
+    pixel_counts_sum.merge(other.pixel_counts_sum);
   }
 };
 
@@ -774,9 +774,9 @@ __device__ void finish(const Arguments& a, int64_t i, const State& state) {
   const float mean_of_means = static_cast<float>(state.means_spread.mean(a.length));
   const float mean_of_variances = static_cast<float>(state.variances_sum.total / a.length);
   const float variance_of_means = static_cast<float>(state.means_spread.variance(a.length, 0.0));
-  const float sum_of_counts = static_cast<float>(state.counts_sum.total);
-  const float of_all_5 = (mean_of_variances + variance_of_means) * sum_of_counts / (
-      sum_of_counts - 1.0f);
+  const float sum_of_pixel_counts = static_cast<float>(state.pixel_counts_sum.total);
+  const float of_all_5 = (mean_of_variances + variance_of_means) * sum_of_pixel_counts / (
+      sum_of_pixel_counts - 1.0f);
   a.out_1[i] = mean_of_means;
   a.out_2[i] = rsqrtf(mean_of_variances + variance_of_means + 1e-05f);
   a.out_3[i] = interpolate(running_mean, mean_of_means, 0.1f);
@@ -811,12 +811,12 @@ __global__ void __launch_bounds__(kThreads) gather_rows(Arguments a) {
 
 // Queues the kernel on the stream and returns a cudaError_t. There is at least one row.
 extern "C" int mean_variance_add_rsqrt_lerp_launch(const float* means, const float* variances,
-    const float* counts, const float* running_mean, const float* running_var, float* out_1,
+    const float* pixel_counts, const float* running_mean, const float* running_var, float* out_1,
     float* out_2, float* out_3, float* out_4, int64_t rows, int64_t length, int64_t inner,
     int64_t piece, cudaStream_t stream) {
   using namespace mean_variance_add_rsqrt_lerp_reduce;
-  const Arguments a = {means, variances, counts, running_mean, running_var, out_1, out_2, out_3,
-      out_4, rows, length, inner, piece};
+  const Arguments a = {means, variances, pixel_counts, running_mean, running_var, out_1, out_2,
+      out_3, out_4, rows, length, inner, piece};
   const unsigned blocks = static_cast<unsigned>((rows * kGroup + kThreads - 1) / kThreads);
   gather_rows<<<blocks, kThreads, 0, stream>>>(a);
   return cudaGetLastError();
@@ -1135,7 +1135,7 @@ def _conv_transpose3d_moments_mean_pool(
     input: torch.Tensor, weight: torch.Tensor,
 ) -> tuple[torch.Tensor, ...]:
     """Return mean of 2x2x2(conv_transpose3d(input, weight)); means(conv_transpose3d(input,
-        weight)); variances(conv_transpose3d(input, weight)); counts(conv_transpose3d(input,
+        weight)); variances(conv_transpose3d(input, weight)); pixel_counts(conv_transpose3d(input,
         weight))."""
     input = _readable("input", input, torch.float32)
     weight = _readable("weight", weight, torch.float32)
@@ -1155,32 +1155,33 @@ def _conv_transpose3d_moments_mean_pool(
     out = torch.empty((*lead, filters, *windows), dtype=torch.float32, device=input.device)
     means = torch.empty((*lead, filters, 1, 1, 1), dtype=torch.float32, device=input.device)
     variances = torch.empty((*lead, filters, 1, 1, 1), dtype=torch.float32, device=input.device)
-    counts = torch.empty((*lead, filters, 1, 1, 1), dtype=torch.float32, device=input.device)
+    pixel_counts = torch.empty((*lead, filters, 1, 1, 1), dtype=torch.float32, device=input.device)
     if out.numel() > 0:
         tiles = -(-lead.numel() * 32768 // 32) + lead.numel()
         partials = torch.empty(tiles * 48, dtype=torch.float32, device=input.device)
-        tensors = (input, weight, out, means, variances, counts, partials)
+        tensors = (input, weight, out, means, variances, pixel_counts, partials)
         counts = (lead.numel(), channels, filters, *sizes, *kernel, *places)
         _launch("conv_transpose3d_moments_mean_pool", tensors, counts)
-    return out, means, variances, counts
+    return out, means, variances, pixel_counts
 
 
 def _mean_variance_add_rsqrt_lerp(
-    means: torch.Tensor, variances: torch.Tensor, counts: torch.Tensor, running_mean: torch.Tensor,
-        running_var: torch.Tensor,
+    means: torch.Tensor, variances: torch.Tensor, pixel_counts: torch.Tensor,
+        running_mean: torch.Tensor, running_var: torch.Tensor,
 ) -> tuple[torch.Tensor, ...]:
     """Return mean(means) over dimensions (0, 2, 3, 4), rsqrt(add(add(mean(variances),
     variance(means)), 1e-05)) over dimensions (0, 2, 3, 4), lerp(running_mean, mean(means), 0.1)
     over dimensions (0, 2, 3, 4), lerp(running_var, div_exact(mul(add(mean(variances),
-    variance(means)), sum(counts)), sub(sum(counts), 1)), 0.1) over dimensions (0, 2, 3, 4)."""
-    shape = torch.broadcast_shapes(means.shape, variances.shape, counts.shape)
+    variance(means)), sum(pixel_counts)), sub(sum(pixel_counts), 1)), 0.1) over dimensions (0, 2, 3,
+    4)."""
+    shape = torch.broadcast_shapes(means.shape, variances.shape, pixel_counts.shape)
     _expect("the shape of means", means.shape, shape)
     _expect("the shape of variances", variances.shape, shape)
-    _expect("the shape of counts", counts.shape, shape)
+    _expect("the shape of pixel_counts", pixel_counts.shape, shape)
     _expect("the number of dimensions", len(shape), 5)
     means = _readable("means", means.expand(shape), torch.float32)
     variances = _readable("variances", variances.expand(shape), torch.float32)
-    counts = _readable("counts", counts.expand(shape), torch.float32)
+    pixel_counts = _readable("pixel_counts", pixel_counts.expand(shape), torch.float32)
     kept, length = torch.Size((1, shape[1], 1, 1, 1)), shape[0] * shape[2] * shape[3] * shape[4]
     running_mean = _readable("running_mean", running_mean.expand(kept), torch.float32)
     running_var = _readable("running_var", running_var.expand(kept), torch.float32)
@@ -1190,7 +1191,8 @@ def _mean_variance_add_rsqrt_lerp(
     out_4 = torch.empty(kept, dtype=torch.float32, device=means.device)
     rows = kept.numel()
     if rows > 0:
-        tensors = (means, variances, counts, running_mean, running_var, out_1, out_2, out_3, out_4)
+        tensors = (means, variances, pixel_counts, running_mean, running_var, out_1, out_2, out_3,
+            out_4)
         sizes = (rows, length, shape[1], shape[2:5].numel())
         _launch("mean_variance_add_rsqrt_lerp", tensors, sizes)
     return out_1, out_2, out_3, out_4
@@ -1236,10 +1238,11 @@ class ModelNew(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         add_ = torch.ops.aten.add.Tensor(self.bn.num_batches_tracked, 1)
         (avg_pool3d_avg_pool3d_1, conv_transpose3d_means, conv_transpose3d_variances,
-            conv_transpose3d_counts) = _conv_transpose3d_moments_mean_pool(x, self.conv.weight)
+            conv_transpose3d_pixel_counts) = _conv_transpose3d_moments_mean_pool(x,
+            self.conv.weight)
         (batch_norm_mean_1, batch_norm_rsqrt_5, batch_norm_lerp_13,
             batch_norm_lerp_16) = _mean_variance_add_rsqrt_lerp(conv_transpose3d_means,
-            conv_transpose3d_variances, conv_transpose3d_counts,
+            conv_transpose3d_variances, conv_transpose3d_pixel_counts,
             self.bn.running_mean.view([1, -1, 1, 1, 1]), self.bn.running_var.view([1, -1, 1, 1, 1]))
         avg_pool3d_1 = _sub_mul_add_mean_pool(avg_pool3d_avg_pool3d_1, batch_norm_mean_1,
             batch_norm_rsqrt_5, self.bn.weight.view([-1, 1, 1, 1]),

@@ -350,7 +350,7 @@ def test_operands_have_other_names_than_a_convolution(
     assert len(it.launched) == 1
 
 
-@pytest.mark.parametrize("names", [("pixels", "tiles", "partials"), ("means", "counts")])
+@pytest.mark.parametrize("names", [("pixels", "tiles", "partials"), ("means", "pixel_counts")])
 def test_operands_have_other_names_than_what_is_gathered(
     names: tuple[str, ...], tmp_path: Path, compiled_folder: Path
 ) -> None:
