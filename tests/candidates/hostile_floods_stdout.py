@@ -1,6 +1,6 @@
 # problem: tiny_polynomial
 # expect: PASSED
-"""Right, and writes 50 MB to standard output: the log keeps the end of it. PASSED."""
+"""Right, and writes 10 MB to standard output in each call: the log keeps the end. PASSED."""
 
 import ctypes
 import os
@@ -30,6 +30,6 @@ def polynomial(x: torch.Tensor) -> torch.Tensor:
 
 class ModelNew(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        for _ in range(50):
+        for _ in range(10):
             os.write(1, b"junk " * (200_000))
         return polynomial(x)
