@@ -2,7 +2,7 @@
 # problem: conv2d_batchnorm
 # source: conv2d_batchnorm.yaml (sha256 44badd81d483b4eb)
 # backend: cuda, sm_90a
-# templates: frame/head.py.jinja (sha256 f369540be4bedbe2)
+# templates: frame/head.py.jinja (sha256 2c49b92bcd759faf)
 # render again: kernelgen render conv2d_batchnorm
 """2-D convolution, BatchNorm2d in training mode, then a factor.
 
@@ -167,7 +167,7 @@ __device__ float finish(const Arguments& a, int64_t at, int64_t column, float co
   return convolved;
 }
 
-// What is gathered of the sum of products of a column.
+// Maps the sum of products of a column to the value that is gathered.
 template <bool kMain>
 __device__ float measured(const Arguments& a, int64_t column, float convolved) {
   return convolved;
@@ -799,7 +799,7 @@ constexpr int kTilePixels = kPixels;
 constexpr int kTileLines = kRows / 1;
 constexpr int kSame = kGroups * kFilterTiles;
 constexpr int kPhaseCount = 1;
-// What is gathered of a tile's pixels of an image, for one of its lines.
+// Moments of a tile's pixels of an image, for one of its lines.
 struct Partial {
   float count, mean, squares;  // the last of distances from the mean
 };

@@ -2,7 +2,7 @@
 # problem: conv2d_gelu_mean
 # source: conv2d_gelu_mean.yaml (sha256 ab69fead7cd7dee2)
 # backend: cuda, sm_90a
-# templates: frame/head.py.jinja (sha256 bfde30a8c58d41b2)
+# templates: frame/head.py.jinja (sha256 11dc158309f72bd6)
 # render again: kernelgen render conv2d_gelu_mean
 """2-D convolution, GELU, then the mean of each channel's pixels.
 
@@ -130,7 +130,7 @@ __device__ float finish(const Arguments& a, int64_t at, int64_t column, float co
   return gelu_erfc(add_);
 }
 
-// What is gathered of the sum of products of a column.
+// Maps the sum of products of a column to the value that is gathered.
 template <bool kMain>
 __device__ float measured(const Arguments& a, int64_t column, float convolved) {
   return finish<kMain>(a, 0, column, convolved);
@@ -734,7 +734,7 @@ constexpr int kTilePixels = kPixels;
 constexpr int kTileLines = kRows / 1;
 constexpr int kSame = kGroups * kFilterTiles;
 constexpr int kPhaseCount = 1;
-// What is gathered of a tile's pixels of an image, for one of its lines.
+// Moments of a tile's pixels of an image, for one of its lines.
 struct Partial {
   float count, mean, squares;  // the last of distances from the mean
 };

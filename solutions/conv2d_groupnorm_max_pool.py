@@ -2,7 +2,7 @@
 # problem: conv2d_groupnorm_max_pool
 # source: conv2d_groupnorm_max_pool.yaml (sha256 6ade687d78e2e9ee)
 # backend: cuda, sm_90a
-# templates: frame/head.py.jinja (sha256 0ffe9be5e52419fc)
+# templates: frame/head.py.jinja (sha256 3db6415a1c91162d)
 # render again: kernelgen render conv2d_groupnorm_max_pool
 """2-D convolution, GroupNorm, a factor for each channel, a maximum of windows, clamped.
 
@@ -206,7 +206,7 @@ __device__ float finish(const Arguments& a, int64_t at, int64_t column, float co
   return convolved;
 }
 
-// What is gathered of the sum of products of a column.
+// Maps the sum of products of a column to the value that is gathered.
 template <bool kMain>
 __device__ float measured(const Arguments& a, int64_t column, float convolved) {
   constexpr int64_t at = 0;  // operands have one element, or one for each column
@@ -840,7 +840,7 @@ constexpr int kTilePixels = kPixels;
 constexpr int kTileLines = kRows / 1;
 constexpr int kSame = kGroups * kFilterTiles;
 constexpr int kPhaseCount = 1;
-// What is gathered of a tile's pixels of an image, for one of its lines.
+// Moments of a tile's pixels of an image, for one of its lines.
 struct Partial {
   float count, mean, squares;  // the last of distances from the mean
 };

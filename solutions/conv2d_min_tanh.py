@@ -2,7 +2,7 @@
 # problem: conv2d_min_tanh
 # source: conv2d_min_tanh.yaml (sha256 c7e752ce7db956fa)
 # backend: cuda, sm_90a
-# templates: frame/head.py.jinja (sha256 bfde30a8c58d41b2)
+# templates: frame/head.py.jinja (sha256 11dc158309f72bd6)
 # render again: kernelgen render conv2d_min_tanh
 """2-D convolution, the minimum of each pixel's channels, then tanh twice.
 

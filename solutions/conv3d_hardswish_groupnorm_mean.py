@@ -2,7 +2,7 @@
 # problem: conv3d_hardswish_groupnorm_mean
 # source: conv3d_hardswish_groupnorm_mean.yaml (sha256 a01333b2b5559688)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 f369540be4bedbe2)
+# templates: frame/head.py.jinja (sha256 2c49b92bcd759faf)
 # identities: the mean before sub, mul, add
 # render again: kernelgen render conv3d_hardswish_groupnorm_mean
 """3-D convolution, hardswish, GroupNorm, then the mean of each channel.
@@ -200,7 +200,7 @@ __device__ float finish(const Arguments& a, int64_t at, int64_t column, float co
   return hardswish(add_);
 }
 
-// What is gathered of the sum of products of a column.
+// Maps the sum of products of a column to the value that is gathered.
 template <bool kMain>
 __device__ float measured(const Arguments& a, int64_t column, float convolved) {
   return finish<kMain>(a, 0, column, convolved);
@@ -387,7 +387,7 @@ constexpr int kTileFilters = kFilters, kFilterTiles = 1, kSame = 1, kPhaseCount 
 __host__ __device__ int tiles_of(int pixels) { return (pixels + kTilePixels - 1) / kTilePixels; }
 __device__ int line_of(int filter, int) { return filter; }
 
-// What is gathered of a tile's pixels of an image, for one of its lines.
+// Moments of a tile's pixels of an image, for one of its lines.
 struct Partial {
   float count, mean, squares;  // the last of distances from the mean
 };

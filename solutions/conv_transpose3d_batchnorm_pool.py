@@ -2,7 +2,7 @@
 # problem: conv_transpose3d_batchnorm_pool
 # source: conv_transpose3d_batchnorm_pool.yaml (sha256 af34f9b06022f5b2)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 0ffe9be5e52419fc)
+# templates: frame/head.py.jinja (sha256 3db6415a1c91162d)
 # identities: the mean before sub, mul, add
 # render again: kernelgen render conv_transpose3d_batchnorm_pool
 """3-D transposed convolution of stride 2, BatchNorm3d in training mode, two mean pools.
@@ -158,7 +158,7 @@ __device__ float finish(const Arguments& a, int64_t at, int64_t column, float co
   return convolved;
 }
 
-// What is gathered of the sum of products of a column.
+// Maps the sum of products of a column to the value that is gathered.
 template <bool kMain>
 __device__ float measured(const Arguments& a, int64_t column, float convolved) {
   return convolved;
@@ -401,7 +401,7 @@ constexpr int kTileFilters = kFilters, kFilterTiles = 1, kSame = 1, kPhaseCount 
 __host__ __device__ int tiles_of(int pixels) { return (pixels + kTilePixels - 1) / kTilePixels; }
 __device__ int line_of(int filter, int) { return filter; }
 
-// What is gathered of a tile's pixels of an image, for one of its lines.
+// Moments of a tile's pixels of an image, for one of its lines.
 struct Partial {
   float count, mean, squares;  // the last of distances from the mean
 };

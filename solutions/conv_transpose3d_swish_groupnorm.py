@@ -2,7 +2,7 @@
 # problem: conv_transpose3d_swish_groupnorm
 # source: conv_transpose3d_swish_groupnorm.yaml (sha256 02647484576f3b6e)
 # backend: cuda, sm_90a
-# templates: frame/head.py.jinja (sha256 f369540be4bedbe2)
+# templates: frame/head.py.jinja (sha256 2c49b92bcd759faf)
 # render again: kernelgen render conv_transpose3d_swish_groupnorm
 """3-D transposed convolution of stride 2, swish, GroupNorm, then hardswish.
 
@@ -238,7 +238,7 @@ __device__ float finish(const Arguments& a, int64_t at, int64_t column, float co
   return convolved;
 }
 
-// What is gathered of the sum of products of a column.
+// Maps the sum of products of a column to the value that is gathered.
 template <bool kMain>
 __device__ float measured(const Arguments& a, int64_t column, float convolved) {
   constexpr int64_t at = 0;  // operands have one element, or one for each column
@@ -898,7 +898,7 @@ constexpr int kTilePixels = kPixels;
 constexpr int kTileLines = kRows / 2;
 constexpr int kSame = kGroups * kFilterTiles;
 constexpr int kPhaseCount = 1;
-// What is gathered of a tile's pixels of an image, for one of its lines.
+// Moments of a tile's pixels of an image, for one of its lines.
 struct Partial {
   float count, mean, squares;  // the last of distances from the mean
 };

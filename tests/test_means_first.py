@@ -16,7 +16,7 @@ from kernelgen.tracing.trace import trace
 X = "torch.randn(6, 8, 5, 4)"
 GROUPS = "self.n = nn.GroupNorm(2, 8)"
 BATCH = "self.n = nn.BatchNorm2d(8)"
-# What is returned, the layers, and the operators that come after the mean.
+# An expression, the layers, and the operators that come after the mean.
 EARLY = {
     "all pixels": ("self.n(x).mean((2, 3))", GROUPS, "sub, mul, add"),
     "all but images": ("self.n(x).mean((1, 2, 3)) * 2", GROUPS, "sub, mul, add"),

@@ -96,8 +96,7 @@ def _gathered(first: Convolution, of: str) -> Result:
 
 def _gathers_pixels(first: Convolution, second: Reduce, views: Views) -> bool:
     """Whether a stage gathers pixels of what is one value of each, and tiles have few images."""
-    g = first.geometry
-    tiles = [of(g) for of in (tiling_of, few_of)]
+    tiles = [of(first.geometry) for of in (tiling_of, few_of)]
     rank, pixels = len(second.shape), first.shape[-first.dims :]
     return (
         all(of is None or of.image_pixels >= of.columns for of in tiles)
@@ -106,7 +105,6 @@ def _gathers_pixels(first: Convolution, second: Reduce, views: Views) -> bool:
         and set(range(rank - first.dims, rank)) <= set(second.dims)
         and {a.kind for a in second.accumulators} <= _KINDS
         and len({a.of for a in second.accumulators}) == 1
-        and g.images * g.groups * g.filters == prod(second.shape[: -first.dims])
         and all(
             view.aten.startswith("unflatten")
             for o in second.operands

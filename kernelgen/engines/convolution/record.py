@@ -11,7 +11,7 @@ CONVOLVED = "convolved"
 """The sum of products in a convolution's epilogue; no operand and no step has the name."""
 
 MEAN, VARIANCE, COUNT = MOMENTS = ("means", "variances", "pixel_counts")
-"""What is known of an image's pixels of a filter: of what each becomes, and their number."""
+"""Outcomes of an image's pixels of a filter: of what each becomes, and their number."""
 
 ConvolutionWay = Literal["tensor", "few", "direct"]
 Three = tuple[int, int, int]

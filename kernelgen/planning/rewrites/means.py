@@ -80,7 +80,7 @@ class _Means:
 
     def _decide(self, node: Node) -> None:
         mean = self._mean(node)
-        # What others gather as well is computed anyway.
+        # A value that others gather as well is computed anyway.
         if mean is None or self._gathered[mean.of] != int(not mean.windows):
             return
         links, first = self._chain(mean)
