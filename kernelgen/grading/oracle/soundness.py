@@ -125,8 +125,23 @@ def idle_parts(
 
     A parameter is tried as all zeros and as all ones, the values of a map that is left out. Buffers
     that the model itself writes to, such as running statistics, are not tried: they are results.
+    Such a part is tried with another draw of inputs and parameters as well, however long it takes:
+    large weights, say, may saturate what follows them, and then a bias makes no difference.
     Also returns how many there was no time to try, where they are tried for no longer than a limit.
     """
+    found, left = _idle_in_this_draw(reference, tolerance, limit_s)
+    if found and reference.draw_again():
+        again, _ = _idle_in_this_draw(reference, tolerance, among=found)
+        found = tuple(name for name in found if name in again)
+    return found, left
+
+
+def _idle_in_this_draw(
+    reference: Reference,
+    tolerance: float,
+    limit_s: float | None = None,
+    among: tuple[str, ...] | None = None,
+) -> tuple[tuple[str, ...], int]:
     begin = monotonic()
     buffers = {name: tensor.clone() for name, tensor in reference.model.named_buffers()}
     inputs, expected = reference.expect(_CALL)
@@ -136,9 +151,14 @@ def idle_parts(
         for name, tensor in reference.state()
         if tensor.is_floating_point() and tensor.numel()
         # By values: torch counts no change of running statistics.
-        if name not in buffers or torch.equal(tensor, buffers[name])
+        if (name not in buffers or torch.equal(tensor, buffers[name]))
+        and (among is None or name in among)
     ]
-    positions = [n for n, other in enumerate(others) if isinstance(other, torch.Tensor)]
+    positions = [
+        n
+        for n, other in enumerate(others)
+        if isinstance(other, torch.Tensor) and (among is None or f"inputs[{n}]" in among)
+    ]
     left = len(positions) + len(state)
 
     def goes_on() -> bool:
