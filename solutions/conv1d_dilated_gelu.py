@@ -2,7 +2,7 @@
 # problem: conv1d_dilated_gelu
 # source: conv1d_dilated_gelu.yaml (sha256 6a7946c38d4490c2)
 # backend: cuda, sm_90a
-# templates: frame/head.py.jinja (sha256 11dc158309f72bd6)
+# templates: frame/head.py.jinja (sha256 df493905ad84f1e2)
 # render again: kernelgen render conv1d_dilated_gelu
 """1-D convolution with stride and dilation, then GELU.
 
@@ -958,30 +958,55 @@ def _library() -> ctypes.CDLL:
     return ctypes.CDLL(path)
 
 
+@functools.cache
+def _function(name: str, pointers: int, numbers: int, sizes: int) -> ctypes._CFuncPtr:
+    """Return a function of the library, which takes so many of each."""
+    function = getattr(_library(), name)
+    types = [ctypes.c_void_p] * pointers + [ctypes.c_float] * numbers + [ctypes.c_int64] * sizes
+    # The kernels' stream comes last.
+    function.argtypes = types if name.endswith("_bytes") else [*types, ctypes.c_void_p]
+    function.restype = ctypes.c_int64 if name.endswith("_bytes") else ctypes.c_int
+    return function
+
+
 def _launch(
     name: str,
-    tensors: tuple[torch.Tensor, ...],
+    tensors: tuple[torch.Tensor | None, ...],
     sizes: tuple[int, ...],
     numbers: tuple[float, ...] = (),
 ) -> None:
-    """Queue a kernel on the current stream of the device that holds the tensors."""
-    arguments = [ctypes.c_void_p(tensor.data_ptr()) for tensor in tensors]
-    arguments += [ctypes.c_float(number) for number in numbers]
-    arguments += [ctypes.c_int64(size) for size in sizes]
-    device = tensors[0].device
-    with torch.cuda.device(device):
-        stream = ctypes.c_void_p(torch.cuda.current_stream(device).cuda_stream)
-        status = getattr(_library(), name + "_launch")(*arguments, stream)
+    """Queue kernels on the current stream of the device that holds the tensors."""
+    index = tensors[0].get_device()
+    if index != torch.cuda.current_device():
+        with torch.cuda.device(index):
+            return _launch(name, tensors, sizes, numbers)
+    function = _function(name + "_launch", len(tensors), len(numbers), len(sizes))
+    pointers = [0 if tensor is None else tensor.data_ptr() for tensor in tensors]
+    status = function(*pointers, *numbers, *sizes, torch._C._cuda_getCurrentRawStream(index))
     if status != 0:
         raise torch.cuda.CudaError(status)
 
 
-def _readable(name: str, tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """Return a tensor as contiguous memory, or say why the kernels cannot read it."""
-    if tensor.device.type != "cuda" or tensor.dtype != dtype:
+def _readable(
+    name: str, tensor: torch.Tensor, dtype: torch.dtype, shape: torch.Size | None = None
+) -> torch.Tensor:
+    """Return a tensor, expanded to a shape, as contiguous memory, or say why no kernel reads it."""
+    if not tensor.is_cuda or tensor.dtype != dtype:
         found = f"{tensor.dtype} on {tensor.device}"
         raise ValueError(f"{name}: expected {dtype} on a CUDA device, got {found}")
+    if shape is not None and tensor.shape != shape:
+        tensor = tensor.expand(shape)
     return tensor.contiguous()
+
+
+@functools.lru_cache(1024)
+def _sizes_along(own: torch.Size, shape: torch.Size, first: int, last: int) -> tuple[int, ...]:
+    """Return inner and size for _along; nothing of another pattern."""
+    own = torch.Size((1,) * (len(shape) - len(own)) + own)
+    first, last = len(shape) + first, len(shape) + last
+    if own[first:last] != shape[first:last] or own[:first].numel() * own[last:].numel() != 1:
+        return ()
+    return shape[last:].numel(), own.numel()
 
 
 def _along(
@@ -991,34 +1016,51 @@ def _along(
 
     It repeats along all dimensions but [first, last), which are counted from the end.
     """
-    own = torch.Size((1,) * (len(shape) - tensor.dim()) + tensor.shape)
-    first, last = len(shape) + first, len(shape) + last
-    if own[first:last] != shape[first:last] or own[:first].numel() * own[last:].numel() != 1:
-        tensor, last = tensor.expand(shape), len(shape)  # another pattern: written out
-    return _readable(name, tensor, dtype), shape[last:].numel(), tensor.numel()
+    if sizes := _sizes_along(tensor.shape, shape, first, last):
+        return _readable(name, tensor, dtype), *sizes
+    return _readable(name, tensor, dtype, shape), 1, shape.numel()  # written out
+
+
+@functools.lru_cache(1024)
+def _places(
+    input: torch.Size, weight: torch.Size, stride: tuple[int, ...], padding: tuple[int, ...],
+    dilation: tuple[int, ...], groups: int = 1, extra: tuple[int, ...] = (),
+) -> tuple[torch.Size, tuple[int, ...]]:
+    """Return the shape of a convolution's result, and its sizes: batch, channels and filters of a
+    group, and depth, height and width of an image, a filter and the result.
+
+    A transposed convolution has extra places, torch's output_padding.
+    """
+    dims = len(stride)
+    lead, sizes, kernel = input[: -dims - 1], input[-dims:], weight[2:]
+    channels, filters = weight[1], weight[0] // groups
+    steps = zip(sizes, kernel, stride, padding, dilation, extra or stride)
+    if extra:
+        channels, filters = weight[0] // groups, weight[1]
+        places = [(n - 1) * s - 2 * p + d * (k - 1) + e + 1 for n, k, s, p, d, e in steps]
+    else:
+        places = [(n + 2 * p - d * (k - 1) - 1) // s + 1 for n, k, s, p, d, _ in steps]
+    if len(input) - dims not in (1, 2) or input[-dims - 1] != channels * groups:
+        raise ValueError(f"filters {tuple(weight)} do not fit an input {tuple(input)}")
+    if min(places) < 1:
+        raise ValueError(f"filters of {tuple(kernel)} leave nothing of an input of {tuple(sizes)}")
+    ones = (1,) * (3 - dims)
+    counts = (lead.numel(), channels, filters, *ones, *sizes, *ones, *kernel, *ones, *places)
+    return torch.Size((*lead, filters * groups, *places)), counts
 
 
 def _conv1d_add_gelu(input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
     """Return gelu(add(conv1d(input, weight), bias))."""
     input = _readable("input", input, torch.float32)
     weight = _readable("weight", weight, torch.float32)
-    channels, filters = weight.shape[1], weight.shape[0]
-    lead = input.shape[:-2]
-    if input.dim() not in (2, 3) or input.shape[-2] != channels:
-        raise ValueError(f"filters {tuple(weight.shape)} do not fit an input {tuple(input.shape)}")
-    sizes, kernel = input.shape[-1:], weight.shape[2:]
-    steps = zip(sizes, kernel, (3,), (0,), (4,))
-    places = [(n + 2 * p - d * (k - 1) - 1) // s + 1 for n, k, s, p, d in steps]
-    if min(places) < 1:
-        raise ValueError(f"filters of {tuple(kernel)} leave nothing of an input of {tuple(sizes)}")
-    out = torch.empty((*lead, filters, *places), dtype=torch.float32, device=input.device)
-    bias, *bias_repeats = _along("bias", bias, out.shape, -2, -1, torch.float32)
+    whole, counts = _places(input.shape, weight.shape, (3,), (0,), (4,))
+    out = torch.empty(whole, dtype=torch.float32, device=input.device)
+    bias, *bias_repeats = _along("bias", bias, whole, -2, -1, torch.float32)
     if out.numel() > 0:
         workspace = torch.empty(115204, dtype=torch.uint8, device=input.device)
         tensors = (input, weight, bias, out, workspace)
-        counts = (lead.numel(), channels, filters, 1, 1, *sizes, 1, 1, *kernel, 1, 1, *places,
-            *bias_repeats)
-        _launch("conv1d_add_gelu", tensors, counts)
+        sizes = (*counts, *bias_repeats)
+        _launch("conv1d_add_gelu", tensors, sizes)
     return out
 
 
@@ -1031,7 +1073,8 @@ class ModelNew(nn.Module):
         _library()  # compiled here rather than in the first call
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return _conv1d_add_gelu(x, self.conv.weight, self.conv.bias.view([-1, 1]))
+        conv = self.conv
+        return _conv1d_add_gelu(x, conv.weight, conv.bias.view([-1, 1]))
 
 
 def get_inputs():

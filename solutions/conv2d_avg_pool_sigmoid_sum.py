@@ -2,7 +2,7 @@
 # problem: conv2d_avg_pool_sigmoid_sum
 # source: conv2d_avg_pool_sigmoid_sum.yaml (sha256 f0887759fb84f5e3)
 # backend: cuda, sm_90a
-# templates: frame/head.py.jinja (sha256 3db6415a1c91162d)
+# templates: frame/head.py.jinja (sha256 a043d0d81d8cf3c9)
 # render again: kernelgen render conv2d_avg_pool_sigmoid_sum
 """2-D convolution, mean of windows, sigmoid, then the sum of an image.
 
@@ -1311,30 +1311,55 @@ def _library() -> ctypes.CDLL:
     return ctypes.CDLL(path)
 
 
+@functools.cache
+def _function(name: str, pointers: int, numbers: int, sizes: int) -> ctypes._CFuncPtr:
+    """Return a function of the library, which takes so many of each."""
+    function = getattr(_library(), name)
+    types = [ctypes.c_void_p] * pointers + [ctypes.c_float] * numbers + [ctypes.c_int64] * sizes
+    # The kernels' stream comes last.
+    function.argtypes = types if name.endswith("_bytes") else [*types, ctypes.c_void_p]
+    function.restype = ctypes.c_int64 if name.endswith("_bytes") else ctypes.c_int
+    return function
+
+
 def _launch(
     name: str,
-    tensors: tuple[torch.Tensor, ...],
+    tensors: tuple[torch.Tensor | None, ...],
     sizes: tuple[int, ...],
     numbers: tuple[float, ...] = (),
 ) -> None:
-    """Queue a kernel on the current stream of the device that holds the tensors."""
-    arguments = [ctypes.c_void_p(tensor.data_ptr()) for tensor in tensors]
-    arguments += [ctypes.c_float(number) for number in numbers]
-    arguments += [ctypes.c_int64(size) for size in sizes]
-    device = tensors[0].device
-    with torch.cuda.device(device):
-        stream = ctypes.c_void_p(torch.cuda.current_stream(device).cuda_stream)
-        status = getattr(_library(), name + "_launch")(*arguments, stream)
+    """Queue kernels on the current stream of the device that holds the tensors."""
+    index = tensors[0].get_device()
+    if index != torch.cuda.current_device():
+        with torch.cuda.device(index):
+            return _launch(name, tensors, sizes, numbers)
+    function = _function(name + "_launch", len(tensors), len(numbers), len(sizes))
+    pointers = [0 if tensor is None else tensor.data_ptr() for tensor in tensors]
+    status = function(*pointers, *numbers, *sizes, torch._C._cuda_getCurrentRawStream(index))
     if status != 0:
         raise torch.cuda.CudaError(status)
 
 
-def _readable(name: str, tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """Return a tensor as contiguous memory, or say why the kernels cannot read it."""
-    if tensor.device.type != "cuda" or tensor.dtype != dtype:
+def _readable(
+    name: str, tensor: torch.Tensor, dtype: torch.dtype, shape: torch.Size | None = None
+) -> torch.Tensor:
+    """Return a tensor, expanded to a shape, as contiguous memory, or say why no kernel reads it."""
+    if not tensor.is_cuda or tensor.dtype != dtype:
         found = f"{tensor.dtype} on {tensor.device}"
         raise ValueError(f"{name}: expected {dtype} on a CUDA device, got {found}")
+    if shape is not None and tensor.shape != shape:
+        tensor = tensor.expand(shape)
     return tensor.contiguous()
+
+
+@functools.lru_cache(1024)
+def _sizes_along(own: torch.Size, shape: torch.Size, first: int, last: int) -> tuple[int, ...]:
+    """Return inner and size for _along; nothing of another pattern."""
+    own = torch.Size((1,) * (len(shape) - len(own)) + own)
+    first, last = len(shape) + first, len(shape) + last
+    if own[first:last] != shape[first:last] or own[:first].numel() * own[last:].numel() != 1:
+        return ()
+    return shape[last:].numel(), own.numel()
 
 
 def _along(
@@ -1344,13 +1369,12 @@ def _along(
 
     It repeats along all dimensions but [first, last), which are counted from the end.
     """
-    own = torch.Size((1,) * (len(shape) - tensor.dim()) + tensor.shape)
-    first, last = len(shape) + first, len(shape) + last
-    if own[first:last] != shape[first:last] or own[:first].numel() * own[last:].numel() != 1:
-        tensor, last = tensor.expand(shape), len(shape)  # another pattern: written out
-    return _readable(name, tensor, dtype), shape[last:].numel(), tensor.numel()
+    if sizes := _sizes_along(tensor.shape, shape, first, last):
+        return _readable(name, tensor, dtype), *sizes
+    return _readable(name, tensor, dtype, shape), 1, shape.numel()  # written out
 
 
+@functools.lru_cache(1024)
 def _windows(
     size: int, kernel: int, stride: int, padding: int, dilation: int, ceil_mode: bool
 ) -> int:
@@ -1362,6 +1386,34 @@ def _windows(
     if count < 1:
         raise ValueError(f"a window of {kernel}, dilation {dilation}, is larger than size {size}")
     return count
+
+
+@functools.lru_cache(1024)
+def _places(
+    input: torch.Size, weight: torch.Size, stride: tuple[int, ...], padding: tuple[int, ...],
+    dilation: tuple[int, ...], groups: int = 1, extra: tuple[int, ...] = (),
+) -> tuple[torch.Size, tuple[int, ...]]:
+    """Return the shape of a convolution's result, and its sizes: batch, channels and filters of a
+    group, and depth, height and width of an image, a filter and the result.
+
+    A transposed convolution has extra places, torch's output_padding.
+    """
+    dims = len(stride)
+    lead, sizes, kernel = input[: -dims - 1], input[-dims:], weight[2:]
+    channels, filters = weight[1], weight[0] // groups
+    steps = zip(sizes, kernel, stride, padding, dilation, extra or stride)
+    if extra:
+        channels, filters = weight[0] // groups, weight[1]
+        places = [(n - 1) * s - 2 * p + d * (k - 1) + e + 1 for n, k, s, p, d, e in steps]
+    else:
+        places = [(n + 2 * p - d * (k - 1) - 1) // s + 1 for n, k, s, p, d, _ in steps]
+    if len(input) - dims not in (1, 2) or input[-dims - 1] != channels * groups:
+        raise ValueError(f"filters {tuple(weight)} do not fit an input {tuple(input)}")
+    if min(places) < 1:
+        raise ValueError(f"filters of {tuple(kernel)} leave nothing of an input of {tuple(sizes)}")
+    ones = (1,) * (3 - dims)
+    counts = (lead.numel(), channels, filters, *ones, *sizes, *ones, *kernel, *ones, *places)
+    return torch.Size((*lead, filters * groups, *places)), counts
 
 
 def _expect(name: str, found: object, expected: object) -> None:
@@ -1376,26 +1428,17 @@ def _conv2d_add_mean_pool(
     """Return mean of 1x4(add(conv2d(input, weight), bias))."""
     input = _readable("input", input, torch.float32)
     weight = _readable("weight", weight, torch.float32)
-    channels, filters = weight.shape[1], weight.shape[0]
-    lead = input.shape[:-3]
-    if input.dim() not in (3, 4) or input.shape[-3] != channels:
-        raise ValueError(f"filters {tuple(weight.shape)} do not fit an input {tuple(input.shape)}")
-    sizes, kernel = input.shape[-2:], weight.shape[2:]
-    steps = zip(sizes, kernel, (1, 1), (0, 0), (1, 1))
-    places = [(n + 2 * p - d * (k - 1) - 1) // s + 1 for n, k, s, p, d in steps]
-    if min(places) < 1:
-        raise ValueError(f"filters of {tuple(kernel)} leave nothing of an input of {tuple(sizes)}")
-    whole = torch.Size((*lead, filters, *places))
-    windows = [n // size for n, size in zip(places, (1, 4))]
+    whole, counts = _places(input.shape, weight.shape, (1, 1), (0, 0), (1, 1))
+    windows = [n // size for n, size in zip(whole[-2:], (1, 4))]
     if min(windows) < 1:
-        raise ValueError(f"windows of 1 x 4 are larger than {tuple(places)}")
-    out = torch.empty((*lead, filters, *windows), dtype=torch.float32, device=input.device)
+        raise ValueError(f"windows of 1 x 4 are larger than {tuple(whole[-2:])}")
+    out = torch.empty((*whole[:-2], *windows), dtype=torch.float32, device=input.device)
     bias, *bias_repeats = _along("bias", bias, whole, -3, -2, torch.float32)
     if out.numel() > 0:
         workspace = torch.empty(41220, dtype=torch.uint8, device=input.device)
         tensors = (input, weight, bias, out, workspace)
-        counts = (lead.numel(), channels, filters, 1, *sizes, 1, *kernel, 1, *places, *bias_repeats)
-        _launch("conv2d_add_mean_pool", tensors, counts)
+        sizes = (*counts, *bias_repeats)
+        _launch("conv2d_add_mean_pool", tensors, sizes)
     return out
 
 
@@ -1419,7 +1462,7 @@ def _sigmoid_sum(avg_pool2d: torch.Tensor) -> torch.Tensor:
     """Return sum(sigmoid(avg_pool2d)) over dimensions (1, 2, 3)."""
     shape = avg_pool2d.shape
     _expect("the number of dimensions", len(shape), 4)
-    avg_pool2d = _readable("avg_pool2d", avg_pool2d.expand(shape), torch.float32)
+    avg_pool2d = _readable("avg_pool2d", avg_pool2d, torch.float32, shape)
     kept, length = torch.Size((shape[0],)), shape[1:4].numel()
     out = torch.empty(kept, dtype=torch.float32, device=avg_pool2d.device)
     rows = kept.numel()
@@ -1442,8 +1485,8 @@ class ModelNew(nn.Module):
         _library()  # compiled here rather than in the first call
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        avg_pool2d_lines = _conv2d_add_mean_pool(x, self.conv.weight,
-            self.conv.bias.view([-1, 1, 1]))
+        conv = self.conv
+        avg_pool2d_lines = _conv2d_add_mean_pool(x, conv.weight, conv.bias.view([-1, 1, 1]))
         avg_pool2d = _add_mean_pool(avg_pool2d_lines)
         return _sigmoid_sum(avg_pool2d)
 

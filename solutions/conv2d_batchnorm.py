@@ -2,7 +2,7 @@
 # problem: conv2d_batchnorm
 # source: conv2d_batchnorm.yaml (sha256 44badd81d483b4eb)
 # backend: cuda, sm_90a
-# templates: frame/head.py.jinja (sha256 2c49b92bcd759faf)
+# templates: frame/head.py.jinja (sha256 bc947bcdbfd2d628)
 # render again: kernelgen render conv2d_batchnorm
 """2-D convolution, BatchNorm2d in training mode, then a factor.
 
@@ -1494,30 +1494,61 @@ def _library() -> ctypes.CDLL:
     return ctypes.CDLL(path)
 
 
+@functools.cache
+def _function(name: str, pointers: int, numbers: int, sizes: int) -> ctypes._CFuncPtr:
+    """Return a function of the library, which takes so many of each."""
+    function = getattr(_library(), name)
+    types = [ctypes.c_void_p] * pointers + [ctypes.c_float] * numbers + [ctypes.c_int64] * sizes
+    # The kernels' stream comes last.
+    function.argtypes = types if name.endswith("_bytes") else [*types, ctypes.c_void_p]
+    function.restype = ctypes.c_int64 if name.endswith("_bytes") else ctypes.c_int
+    return function
+
+
 def _launch(
     name: str,
-    tensors: tuple[torch.Tensor, ...],
+    tensors: tuple[torch.Tensor | None, ...],
     sizes: tuple[int, ...],
     numbers: tuple[float, ...] = (),
 ) -> None:
-    """Queue a kernel on the current stream of the device that holds the tensors."""
-    arguments = [ctypes.c_void_p(tensor.data_ptr()) for tensor in tensors]
-    arguments += [ctypes.c_float(number) for number in numbers]
-    arguments += [ctypes.c_int64(size) for size in sizes]
-    device = tensors[0].device
-    with torch.cuda.device(device):
-        stream = ctypes.c_void_p(torch.cuda.current_stream(device).cuda_stream)
-        status = getattr(_library(), name + "_launch")(*arguments, stream)
+    """Queue kernels on the current stream of the device that holds the tensors."""
+    index = tensors[0].get_device()
+    if index != torch.cuda.current_device():
+        with torch.cuda.device(index):
+            return _launch(name, tensors, sizes, numbers)
+    function = _function(name + "_launch", len(tensors), len(numbers), len(sizes))
+    pointers = [0 if tensor is None else tensor.data_ptr() for tensor in tensors]
+    status = function(*pointers, *numbers, *sizes, torch._C._cuda_getCurrentRawStream(index))
     if status != 0:
         raise torch.cuda.CudaError(status)
 
 
-def _readable(name: str, tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """Return a tensor as contiguous memory, or say why the kernels cannot read it."""
-    if tensor.device.type != "cuda" or tensor.dtype != dtype:
+@functools.lru_cache(1024)  # torch takes 10 us
+def _broadcast(*shapes: torch.Size) -> torch.Size:
+    """Return the shape that tensors of these shapes broadcast to."""
+    return torch.broadcast_shapes(*shapes)
+
+
+def _readable(
+    name: str, tensor: torch.Tensor, dtype: torch.dtype, shape: torch.Size | None = None
+) -> torch.Tensor:
+    """Return a tensor, expanded to a shape, as contiguous memory, or say why no kernel reads it."""
+    if not tensor.is_cuda or tensor.dtype != dtype:
         found = f"{tensor.dtype} on {tensor.device}"
         raise ValueError(f"{name}: expected {dtype} on a CUDA device, got {found}")
+    if shape is not None and tensor.shape != shape:
+        tensor = tensor.expand(shape)
     return tensor.contiguous()
+
+
+@functools.lru_cache(1024)
+def _sizes_along(own: torch.Size, shape: torch.Size, first: int, last: int) -> tuple[int, ...]:
+    """Return inner and size for _along; nothing of another pattern."""
+    own = torch.Size((1,) * (len(shape) - len(own)) + own)
+    first, last = len(shape) + first, len(shape) + last
+    if own[first:last] != shape[first:last] or own[:first].numel() * own[last:].numel() != 1:
+        return ()
+    return shape[last:].numel(), own.numel()
 
 
 def _along(
@@ -1527,11 +1558,37 @@ def _along(
 
     It repeats along all dimensions but [first, last), which are counted from the end.
     """
-    own = torch.Size((1,) * (len(shape) - tensor.dim()) + tensor.shape)
-    first, last = len(shape) + first, len(shape) + last
-    if own[first:last] != shape[first:last] or own[:first].numel() * own[last:].numel() != 1:
-        tensor, last = tensor.expand(shape), len(shape)  # another pattern: written out
-    return _readable(name, tensor, dtype), shape[last:].numel(), tensor.numel()
+    if sizes := _sizes_along(tensor.shape, shape, first, last):
+        return _readable(name, tensor, dtype), *sizes
+    return _readable(name, tensor, dtype, shape), 1, shape.numel()  # written out
+
+
+@functools.lru_cache(1024)
+def _places(
+    input: torch.Size, weight: torch.Size, stride: tuple[int, ...], padding: tuple[int, ...],
+    dilation: tuple[int, ...], groups: int = 1, extra: tuple[int, ...] = (),
+) -> tuple[torch.Size, tuple[int, ...]]:
+    """Return the shape of a convolution's result, and its sizes: batch, channels and filters of a
+    group, and depth, height and width of an image, a filter and the result.
+
+    A transposed convolution has extra places, torch's output_padding.
+    """
+    dims = len(stride)
+    lead, sizes, kernel = input[: -dims - 1], input[-dims:], weight[2:]
+    channels, filters = weight[1], weight[0] // groups
+    steps = zip(sizes, kernel, stride, padding, dilation, extra or stride)
+    if extra:
+        channels, filters = weight[0] // groups, weight[1]
+        places = [(n - 1) * s - 2 * p + d * (k - 1) + e + 1 for n, k, s, p, d, e in steps]
+    else:
+        places = [(n + 2 * p - d * (k - 1) - 1) // s + 1 for n, k, s, p, d, _ in steps]
+    if len(input) - dims not in (1, 2) or input[-dims - 1] != channels * groups:
+        raise ValueError(f"filters {tuple(weight)} do not fit an input {tuple(input)}")
+    if min(places) < 1:
+        raise ValueError(f"filters of {tuple(kernel)} leave nothing of an input of {tuple(sizes)}")
+    ones = (1,) * (3 - dims)
+    counts = (lead.numel(), channels, filters, *ones, *sizes, *ones, *kernel, *ones, *places)
+    return torch.Size((*lead, filters * groups, *places)), counts
 
 
 def _expect(name: str, found: object, expected: object) -> None:
@@ -1545,25 +1602,16 @@ def _conv2d_moments(input: torch.Tensor, weight: torch.Tensor) -> tuple[torch.Te
         weight)); pixel_counts(conv2d(input, weight))."""
     input = _readable("input", input, torch.float32)
     weight = _readable("weight", weight, torch.float32)
-    channels, filters = weight.shape[1], weight.shape[0]
-    lead = input.shape[:-3]
-    if input.dim() not in (3, 4) or input.shape[-3] != channels:
-        raise ValueError(f"filters {tuple(weight.shape)} do not fit an input {tuple(input.shape)}")
-    sizes, kernel = input.shape[-2:], weight.shape[2:]
-    steps = zip(sizes, kernel, (1, 1), (0, 0), (1, 1))
-    places = [(n + 2 * p - d * (k - 1) - 1) // s + 1 for n, k, s, p, d in steps]
-    if min(places) < 1:
-        raise ValueError(f"filters of {tuple(kernel)} leave nothing of an input of {tuple(sizes)}")
-    out = torch.empty((*lead, filters, *places), dtype=torch.float32, device=input.device)
-    means = torch.empty((*lead, filters, 1, 1), dtype=torch.float32, device=input.device)
-    variances = torch.empty((*lead, filters, 1, 1), dtype=torch.float32, device=input.device)
-    pixel_counts = torch.empty((*lead, filters, 1, 1), dtype=torch.float32, device=input.device)
+    whole, counts = _places(input.shape, weight.shape, (1, 1), (0, 0), (1, 1))
+    out = torch.empty(whole, dtype=torch.float32, device=input.device)
+    means = torch.empty((*whole[:-2], 1, 1), dtype=torch.float32, device=input.device)
+    variances = torch.empty((*whole[:-2], 1, 1), dtype=torch.float32, device=input.device)
+    pixel_counts = torch.empty((*whole[:-2], 1, 1), dtype=torch.float32, device=input.device)
     if out.numel() > 0:
         workspace = torch.empty(41220, dtype=torch.uint8, device=input.device)
-        tiles = -(-lead.numel() * 16128 // 120) + lead.numel()
+        tiles = -(-counts[0] * 16128 // 120) + counts[0]
         partials = torch.empty(tiles * 192, dtype=torch.float32, device=input.device)
         tensors = (input, weight, out, means, variances, pixel_counts, workspace, partials)
-        counts = (lead.numel(), channels, filters, 1, *sizes, 1, *kernel, 1, *places)
         _launch("conv2d_moments", tensors, counts)
     return out, means, variances, pixel_counts
 
@@ -1576,27 +1624,33 @@ def _mean_variance_add_rsqrt_lerp(
     variance(means)), 1e-05)) over dimensions (0, 2, 3), lerp(running_mean, mean(means), 0.1) over
     dimensions (0, 2, 3), lerp(running_var, div_exact(mul(add(mean(variances), variance(means)),
     sum(pixel_counts)), sub(sum(pixel_counts), 1)), 0.1) over dimensions (0, 2, 3)."""
-    shape = torch.broadcast_shapes(means.shape, variances.shape, pixel_counts.shape)
+    given_running_mean = running_mean
+    given_running_var = running_var
+    shape = _broadcast(means.shape, variances.shape, pixel_counts.shape)
     _expect("the shape of means", means.shape, shape)
     _expect("the shape of variances", variances.shape, shape)
     _expect("the shape of pixel_counts", pixel_counts.shape, shape)
     _expect("the number of dimensions", len(shape), 4)
-    means = _readable("means", means.expand(shape), torch.float32)
-    variances = _readable("variances", variances.expand(shape), torch.float32)
-    pixel_counts = _readable("pixel_counts", pixel_counts.expand(shape), torch.float32)
+    means = _readable("means", means, torch.float32, shape)
+    variances = _readable("variances", variances, torch.float32, shape)
+    pixel_counts = _readable("pixel_counts", pixel_counts, torch.float32, shape)
     kept, length = torch.Size((1, shape[1], 1, 1)), shape[0] * shape[2] * shape[3]
-    running_mean = _readable("running_mean", running_mean.expand(kept), torch.float32)
-    running_var = _readable("running_var", running_var.expand(kept), torch.float32)
+    running_mean = _readable("running_mean", running_mean, torch.float32, kept)
+    running_var = _readable("running_var", running_var, torch.float32, kept)
     out_1 = torch.empty(kept, dtype=torch.float32, device=means.device)
     out_2 = torch.empty(kept, dtype=torch.float32, device=means.device)
-    out_3 = torch.empty(kept, dtype=torch.float32, device=means.device)
-    out_4 = torch.empty(kept, dtype=torch.float32, device=means.device)
+    out_3 = running_mean
+    out_4 = running_var
     rows = kept.numel()
     if rows > 0:
         tensors = (means, variances, pixel_counts, running_mean, running_var, out_1, out_2, out_3,
             out_4)
         sizes = (rows, length, shape[1], shape[2:4].numel())
         _launch("mean_variance_add_rsqrt_lerp", tensors, sizes)
+    if out_3 is not given_running_mean:  # whose memory is not contiguous
+        given_running_mean.copy_(out_3)
+    if out_4 is not given_running_var:  # whose memory is not contiguous
+        given_running_var.copy_(out_4)
     return out_1, out_2, out_3, out_4
 
 
@@ -1605,8 +1659,8 @@ def _sub_mul_add_mul(
         bias: torch.Tensor,
 ) -> torch.Tensor:
     """Return mul(add(mul(mul(sub(conv2d, mean), rsqrt), weight), bias), 2)."""
-    shape = torch.broadcast_shapes(conv2d.shape, mean.shape, rsqrt.shape, weight.shape, bias.shape)
-    conv2d = _readable("conv2d", conv2d.expand(shape), torch.float32)
+    shape = _broadcast(conv2d.shape, mean.shape, rsqrt.shape, weight.shape, bias.shape)
+    conv2d = _readable("conv2d", conv2d, torch.float32, shape)
     mean, *mean_repeats = _along("mean", mean, shape, -3, -2, torch.float32)
     rsqrt, *rsqrt_repeats = _along("rsqrt", rsqrt, shape, -3, -2, torch.float32)
     weight, *weight_repeats = _along("weight", weight, shape, -3, -2, torch.float32)
@@ -1631,21 +1685,15 @@ class ModelNew(nn.Module):
         _library()  # compiled here rather than in the first call
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
+        bn = self.bn
         (conv2d, conv2d_means, conv2d_variances, conv2d_pixel_counts) = _conv2d_moments(x,
             self.conv.weight)
-        add_ = torch.ops.aten.add.Tensor(self.bn.num_batches_tracked, 1)
-        (batch_norm_mean_1, batch_norm_rsqrt_5, batch_norm_lerp_13,
-            batch_norm_lerp_16) = _mean_variance_add_rsqrt_lerp(conv2d_means, conv2d_variances,
-            conv2d_pixel_counts, self.bn.running_mean.view([1, -1, 1, 1]),
-            self.bn.running_var.view([1, -1, 1, 1]))
-        mul = _sub_mul_add_mul(conv2d, batch_norm_mean_1, batch_norm_rsqrt_5,
-            self.bn.weight.view([-1, 1, 1]), self.bn.bias.view([-1, 1, 1]))
-        batch_norm_flatten_14 = batch_norm_lerp_13.flatten(0, -1)
-        batch_norm_flatten_17 = batch_norm_lerp_16.flatten(0, -1)
-        self.bn.num_batches_tracked.copy_(add_)
-        self.bn.running_mean.copy_(batch_norm_flatten_14)
-        self.bn.running_var.copy_(batch_norm_flatten_17)
-        return mul
+        torch.ops.aten.add_.Tensor(bn.num_batches_tracked, 1)
+        (batch_norm_mean_1, batch_norm_rsqrt_5, _, _) = _mean_variance_add_rsqrt_lerp(conv2d_means,
+            conv2d_variances, conv2d_pixel_counts, bn.running_mean.view([1, -1, 1, 1]),
+            bn.running_var.view([1, -1, 1, 1]))
+        return _sub_mul_add_mul(conv2d, batch_norm_mean_1, batch_norm_rsqrt_5,
+            bn.weight.view([-1, 1, 1]), bn.bias.view([-1, 1, 1]))
 
 
 def get_inputs():

@@ -2,7 +2,7 @@
 # problem: conv2d_groupnorm_max_pool
 # source: conv2d_groupnorm_max_pool.yaml (sha256 6ade687d78e2e9ee)
 # backend: cuda, sm_90a
-# templates: frame/head.py.jinja (sha256 3db6415a1c91162d)
+# templates: frame/head.py.jinja (sha256 39b0b61fff1c4ec5)
 # render again: kernelgen render conv2d_groupnorm_max_pool
 """2-D convolution, GroupNorm, a factor for each channel, a maximum of windows, clamped.
 
@@ -1695,30 +1695,61 @@ def _library() -> ctypes.CDLL:
     return ctypes.CDLL(path)
 
 
+@functools.cache
+def _function(name: str, pointers: int, numbers: int, sizes: int) -> ctypes._CFuncPtr:
+    """Return a function of the library, which takes so many of each."""
+    function = getattr(_library(), name)
+    types = [ctypes.c_void_p] * pointers + [ctypes.c_float] * numbers + [ctypes.c_int64] * sizes
+    # The kernels' stream comes last.
+    function.argtypes = types if name.endswith("_bytes") else [*types, ctypes.c_void_p]
+    function.restype = ctypes.c_int64 if name.endswith("_bytes") else ctypes.c_int
+    return function
+
+
 def _launch(
     name: str,
-    tensors: tuple[torch.Tensor, ...],
+    tensors: tuple[torch.Tensor | None, ...],
     sizes: tuple[int, ...],
     numbers: tuple[float, ...] = (),
 ) -> None:
-    """Queue a kernel on the current stream of the device that holds the tensors."""
-    arguments = [ctypes.c_void_p(tensor.data_ptr()) for tensor in tensors]
-    arguments += [ctypes.c_float(number) for number in numbers]
-    arguments += [ctypes.c_int64(size) for size in sizes]
-    device = tensors[0].device
-    with torch.cuda.device(device):
-        stream = ctypes.c_void_p(torch.cuda.current_stream(device).cuda_stream)
-        status = getattr(_library(), name + "_launch")(*arguments, stream)
+    """Queue kernels on the current stream of the device that holds the tensors."""
+    index = tensors[0].get_device()
+    if index != torch.cuda.current_device():
+        with torch.cuda.device(index):
+            return _launch(name, tensors, sizes, numbers)
+    function = _function(name + "_launch", len(tensors), len(numbers), len(sizes))
+    pointers = [0 if tensor is None else tensor.data_ptr() for tensor in tensors]
+    status = function(*pointers, *numbers, *sizes, torch._C._cuda_getCurrentRawStream(index))
     if status != 0:
         raise torch.cuda.CudaError(status)
 
 
-def _readable(name: str, tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """Return a tensor as contiguous memory, or say why the kernels cannot read it."""
-    if tensor.device.type != "cuda" or tensor.dtype != dtype:
+@functools.lru_cache(1024)  # torch takes 10 us
+def _broadcast(*shapes: torch.Size) -> torch.Size:
+    """Return the shape that tensors of these shapes broadcast to."""
+    return torch.broadcast_shapes(*shapes)
+
+
+def _readable(
+    name: str, tensor: torch.Tensor, dtype: torch.dtype, shape: torch.Size | None = None
+) -> torch.Tensor:
+    """Return a tensor, expanded to a shape, as contiguous memory, or say why no kernel reads it."""
+    if not tensor.is_cuda or tensor.dtype != dtype:
         found = f"{tensor.dtype} on {tensor.device}"
         raise ValueError(f"{name}: expected {dtype} on a CUDA device, got {found}")
+    if shape is not None and tensor.shape != shape:
+        tensor = tensor.expand(shape)
     return tensor.contiguous()
+
+
+@functools.lru_cache(1024)
+def _sizes_along(own: torch.Size, shape: torch.Size, first: int, last: int) -> tuple[int, ...]:
+    """Return inner and size for _along; nothing of another pattern."""
+    own = torch.Size((1,) * (len(shape) - len(own)) + own)
+    first, last = len(shape) + first, len(shape) + last
+    if own[first:last] != shape[first:last] or own[:first].numel() * own[last:].numel() != 1:
+        return ()
+    return shape[last:].numel(), own.numel()
 
 
 def _along(
@@ -1728,13 +1759,12 @@ def _along(
 
     It repeats along all dimensions but [first, last), which are counted from the end.
     """
-    own = torch.Size((1,) * (len(shape) - tensor.dim()) + tensor.shape)
-    first, last = len(shape) + first, len(shape) + last
-    if own[first:last] != shape[first:last] or own[:first].numel() * own[last:].numel() != 1:
-        tensor, last = tensor.expand(shape), len(shape)  # another pattern: written out
-    return _readable(name, tensor, dtype), shape[last:].numel(), tensor.numel()
+    if sizes := _sizes_along(tensor.shape, shape, first, last):
+        return _readable(name, tensor, dtype), *sizes
+    return _readable(name, tensor, dtype, shape), 1, shape.numel()  # written out
 
 
+@functools.lru_cache(1024)
 def _windows(
     size: int, kernel: int, stride: int, padding: int, dilation: int, ceil_mode: bool
 ) -> int:
@@ -1746,6 +1776,34 @@ def _windows(
     if count < 1:
         raise ValueError(f"a window of {kernel}, dilation {dilation}, is larger than size {size}")
     return count
+
+
+@functools.lru_cache(1024)
+def _places(
+    input: torch.Size, weight: torch.Size, stride: tuple[int, ...], padding: tuple[int, ...],
+    dilation: tuple[int, ...], groups: int = 1, extra: tuple[int, ...] = (),
+) -> tuple[torch.Size, tuple[int, ...]]:
+    """Return the shape of a convolution's result, and its sizes: batch, channels and filters of a
+    group, and depth, height and width of an image, a filter and the result.
+
+    A transposed convolution has extra places, torch's output_padding.
+    """
+    dims = len(stride)
+    lead, sizes, kernel = input[: -dims - 1], input[-dims:], weight[2:]
+    channels, filters = weight[1], weight[0] // groups
+    steps = zip(sizes, kernel, stride, padding, dilation, extra or stride)
+    if extra:
+        channels, filters = weight[0] // groups, weight[1]
+        places = [(n - 1) * s - 2 * p + d * (k - 1) + e + 1 for n, k, s, p, d, e in steps]
+    else:
+        places = [(n + 2 * p - d * (k - 1) - 1) // s + 1 for n, k, s, p, d, _ in steps]
+    if len(input) - dims not in (1, 2) or input[-dims - 1] != channels * groups:
+        raise ValueError(f"filters {tuple(weight)} do not fit an input {tuple(input)}")
+    if min(places) < 1:
+        raise ValueError(f"filters of {tuple(kernel)} leave nothing of an input of {tuple(sizes)}")
+    ones = (1,) * (3 - dims)
+    counts = (lead.numel(), channels, filters, *ones, *sizes, *ones, *kernel, *ones, *places)
+    return torch.Size((*lead, filters * groups, *places)), counts
 
 
 def _expect(name: str, found: object, expected: object) -> None:
@@ -1761,26 +1819,18 @@ def _conv2d_moments(
         variances(add(conv2d(input, weight), bias))."""
     input = _readable("input", input, torch.float32)
     weight = _readable("weight", weight, torch.float32)
-    channels, filters = weight.shape[1], weight.shape[0]
-    lead = input.shape[:-3]
-    if input.dim() not in (3, 4) or input.shape[-3] != channels:
-        raise ValueError(f"filters {tuple(weight.shape)} do not fit an input {tuple(input.shape)}")
-    sizes, kernel = input.shape[-2:], weight.shape[2:]
-    steps = zip(sizes, kernel, (1, 1), (0, 0), (1, 1))
-    places = [(n + 2 * p - d * (k - 1) - 1) // s + 1 for n, k, s, p, d in steps]
-    if min(places) < 1:
-        raise ValueError(f"filters of {tuple(kernel)} leave nothing of an input of {tuple(sizes)}")
-    out = torch.empty((*lead, filters, *places), dtype=torch.float32, device=input.device)
-    bias, *bias_repeats = _along("bias", bias, out.shape, -3, -2, torch.float32)
-    means = torch.empty((*lead, filters, 1, 1), dtype=torch.float32, device=input.device)
-    variances = torch.empty((*lead, filters, 1, 1), dtype=torch.float32, device=input.device)
+    whole, counts = _places(input.shape, weight.shape, (1, 1), (0, 0), (1, 1))
+    out = torch.empty(whole, dtype=torch.float32, device=input.device)
+    bias, *bias_repeats = _along("bias", bias, whole, -3, -2, torch.float32)
+    means = torch.empty((*whole[:-2], 1, 1), dtype=torch.float32, device=input.device)
+    variances = torch.empty((*whole[:-2], 1, 1), dtype=torch.float32, device=input.device)
     if out.numel() > 0:
         workspace = torch.empty(41220, dtype=torch.uint8, device=input.device)
-        tiles = -(-lead.numel() * 16128 // 120) + lead.numel()
+        tiles = -(-counts[0] * 16128 // 120) + counts[0]
         partials = torch.empty(tiles * 192, dtype=torch.float32, device=input.device)
         tensors = (input, weight, bias, out, means, variances, workspace, partials)
-        counts = (lead.numel(), channels, filters, 1, *sizes, 1, *kernel, 1, *places, *bias_repeats)
-        _launch("conv2d_moments", tensors, counts)
+        sizes = (*counts, *bias_repeats)
+        _launch("conv2d_moments", tensors, sizes)
     return out, means, variances
 
 
@@ -1789,12 +1839,12 @@ def _add_mean_variance_add_rsqrt(
 ) -> tuple[torch.Tensor, ...]:
     """Return mean(means) over dimensions (2, 3, 4), rsqrt(add(add(mean(variances),
     variance(means)), 1e-05)) over dimensions (2, 3, 4)."""
-    shape = torch.broadcast_shapes(means.shape, variances.shape)
+    shape = _broadcast(means.shape, variances.shape)
     _expect("the shape of means", means.shape, shape)
     _expect("the shape of variances", variances.shape, shape)
     _expect("the number of dimensions", len(shape), 5)
-    means = _readable("means", means.expand(shape), torch.float32)
-    variances = _readable("variances", variances.expand(shape), torch.float32)
+    means = _readable("means", means, torch.float32, shape)
+    variances = _readable("variances", variances, torch.float32, shape)
     kept, length = torch.Size((shape[0], shape[1], 1, 1, 1)), shape[2:5].numel()
     out_1 = torch.empty(kept, dtype=torch.float32, device=means.device)
     out_2 = torch.empty(kept, dtype=torch.float32, device=means.device)
@@ -1812,9 +1862,9 @@ def _add_sub_mul_add_mul_max_pool_clamp(
 ) -> torch.Tensor:
     """Return clamp(the maximum of mul(add(mul(mul(sub(add(grouped, bias), mean), rsqrt), weight),
         bias_2), scale) in windows of 4 x 4, 0, 1)."""
-    shape = torch.broadcast_shapes(grouped.shape, bias.shape, mean.shape, rsqrt.shape,
-        weight.shape, bias_2.shape, scale.shape)
-    grouped = _readable("grouped", grouped.expand(shape), torch.float32)
+    shape = _broadcast(grouped.shape, bias.shape, mean.shape, rsqrt.shape, weight.shape,
+        bias_2.shape, scale.shape)
+    grouped = _readable("grouped", grouped, torch.float32, shape)
     bias, *bias_repeats = _along("bias", bias, shape, -4, -2, torch.float32)
     mean, *mean_repeats = _along("mean", mean, shape, -5, -3, torch.float32)
     rsqrt, *rsqrt_repeats = _along("rsqrt", rsqrt, shape, -5, -3, torch.float32)
@@ -1846,10 +1896,12 @@ class ModelNew(nn.Module):
         _library()  # compiled here rather than in the first call
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        conv2d_view_1 = self.conv.bias.view([-1, 1, 1])
+        conv = self.conv
+        gn = self.gn
+        conv2d_view_1 = conv.bias.view([-1, 1, 1])
         conv2d_view_1_grouped_16 = conv2d_view_1.unflatten(0, [16, -1])
         (unbiased_conv2d, unbiased_conv2d_means, unbiased_conv2d_variances) = _conv2d_moments(x,
-            self.conv.weight, conv2d_view_1)
+            conv.weight, conv2d_view_1)
         unbiased_conv2d_grouped_16 = unbiased_conv2d.unflatten(1, [16, -1])
         unbiased_conv2d_means_grouped = unbiased_conv2d_means.unflatten(1, [16, -1])
         unbiased_conv2d_variances_grouped = unbiased_conv2d_variances.unflatten(1, [16, -1])
@@ -1858,8 +1910,8 @@ class ModelNew(nn.Module):
             unbiased_conv2d_variances_grouped)
         clamp_grouped_16 = _add_sub_mul_add_mul_max_pool_clamp(unbiased_conv2d_grouped_16,
             conv2d_view_1_grouped_16, group_norm_mean_2, group_norm_rsqrt_6,
-            self.gn.weight.view([16, -1, 1, 1]), self.gn.bias.view([16, -1, 1, 1]),
-            self.scale.unflatten(0, [16, -1]))
+            gn.weight.view([16, -1, 1, 1]), gn.bias.view([16, -1, 1, 1]), self.scale.unflatten(0,
+            [16, -1]))
         return clamp_grouped_16.flatten(1, 2)
 
 

@@ -2,7 +2,7 @@
 # problem: conv_transpose3d_batchnorm_pool
 # source: conv_transpose3d_batchnorm_pool.yaml (sha256 af34f9b06022f5b2)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 3db6415a1c91162d)
+# templates: frame/head.py.jinja (sha256 39b0b61fff1c4ec5)
 # identities: the mean before sub, mul, add
 # render again: kernelgen render conv_transpose3d_batchnorm_pool
 """3-D transposed convolution of stride 2, BatchNorm3d in training mode, two mean pools.
@@ -1072,30 +1072,61 @@ def _library() -> ctypes.CDLL:
     return ctypes.CDLL(path)
 
 
+@functools.cache
+def _function(name: str, pointers: int, numbers: int, sizes: int) -> ctypes._CFuncPtr:
+    """Return a function of the library, which takes so many of each."""
+    function = getattr(_library(), name)
+    types = [ctypes.c_void_p] * pointers + [ctypes.c_float] * numbers + [ctypes.c_int64] * sizes
+    # The kernels' stream comes last.
+    function.argtypes = types if name.endswith("_bytes") else [*types, ctypes.c_void_p]
+    function.restype = ctypes.c_int64 if name.endswith("_bytes") else ctypes.c_int
+    return function
+
+
 def _launch(
     name: str,
-    tensors: tuple[torch.Tensor, ...],
+    tensors: tuple[torch.Tensor | None, ...],
     sizes: tuple[int, ...],
     numbers: tuple[float, ...] = (),
 ) -> None:
-    """Queue a kernel on the current stream of the device that holds the tensors."""
-    arguments = [ctypes.c_void_p(tensor.data_ptr()) for tensor in tensors]
-    arguments += [ctypes.c_float(number) for number in numbers]
-    arguments += [ctypes.c_int64(size) for size in sizes]
-    device = tensors[0].device
-    with torch.cuda.device(device):
-        stream = ctypes.c_void_p(torch.cuda.current_stream(device).cuda_stream)
-        status = getattr(_library(), name + "_launch")(*arguments, stream)
+    """Queue kernels on the current stream of the device that holds the tensors."""
+    index = tensors[0].get_device()
+    if index != torch.cuda.current_device():
+        with torch.cuda.device(index):
+            return _launch(name, tensors, sizes, numbers)
+    function = _function(name + "_launch", len(tensors), len(numbers), len(sizes))
+    pointers = [0 if tensor is None else tensor.data_ptr() for tensor in tensors]
+    status = function(*pointers, *numbers, *sizes, torch._C._cuda_getCurrentRawStream(index))
     if status != 0:
         raise torch.cuda.CudaError(status)
 
 
-def _readable(name: str, tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """Return a tensor as contiguous memory, or say why the kernels cannot read it."""
-    if tensor.device.type != "cuda" or tensor.dtype != dtype:
+@functools.lru_cache(1024)  # torch takes 10 us
+def _broadcast(*shapes: torch.Size) -> torch.Size:
+    """Return the shape that tensors of these shapes broadcast to."""
+    return torch.broadcast_shapes(*shapes)
+
+
+def _readable(
+    name: str, tensor: torch.Tensor, dtype: torch.dtype, shape: torch.Size | None = None
+) -> torch.Tensor:
+    """Return a tensor, expanded to a shape, as contiguous memory, or say why no kernel reads it."""
+    if not tensor.is_cuda or tensor.dtype != dtype:
         found = f"{tensor.dtype} on {tensor.device}"
         raise ValueError(f"{name}: expected {dtype} on a CUDA device, got {found}")
+    if shape is not None and tensor.shape != shape:
+        tensor = tensor.expand(shape)
     return tensor.contiguous()
+
+
+@functools.lru_cache(1024)
+def _sizes_along(own: torch.Size, shape: torch.Size, first: int, last: int) -> tuple[int, ...]:
+    """Return inner and size for _along; nothing of another pattern."""
+    own = torch.Size((1,) * (len(shape) - len(own)) + own)
+    first, last = len(shape) + first, len(shape) + last
+    if own[first:last] != shape[first:last] or own[:first].numel() * own[last:].numel() != 1:
+        return ()
+    return shape[last:].numel(), own.numel()
 
 
 def _along(
@@ -1105,13 +1136,12 @@ def _along(
 
     It repeats along all dimensions but [first, last), which are counted from the end.
     """
-    own = torch.Size((1,) * (len(shape) - tensor.dim()) + tensor.shape)
-    first, last = len(shape) + first, len(shape) + last
-    if own[first:last] != shape[first:last] or own[:first].numel() * own[last:].numel() != 1:
-        tensor, last = tensor.expand(shape), len(shape)  # another pattern: written out
-    return _readable(name, tensor, dtype), shape[last:].numel(), tensor.numel()
+    if sizes := _sizes_along(tensor.shape, shape, first, last):
+        return _readable(name, tensor, dtype), *sizes
+    return _readable(name, tensor, dtype, shape), 1, shape.numel()  # written out
 
 
+@functools.lru_cache(1024)
 def _windows(
     size: int, kernel: int, stride: int, padding: int, dilation: int, ceil_mode: bool
 ) -> int:
@@ -1123,6 +1153,34 @@ def _windows(
     if count < 1:
         raise ValueError(f"a window of {kernel}, dilation {dilation}, is larger than size {size}")
     return count
+
+
+@functools.lru_cache(1024)
+def _places(
+    input: torch.Size, weight: torch.Size, stride: tuple[int, ...], padding: tuple[int, ...],
+    dilation: tuple[int, ...], groups: int = 1, extra: tuple[int, ...] = (),
+) -> tuple[torch.Size, tuple[int, ...]]:
+    """Return the shape of a convolution's result, and its sizes: batch, channels and filters of a
+    group, and depth, height and width of an image, a filter and the result.
+
+    A transposed convolution has extra places, torch's output_padding.
+    """
+    dims = len(stride)
+    lead, sizes, kernel = input[: -dims - 1], input[-dims:], weight[2:]
+    channels, filters = weight[1], weight[0] // groups
+    steps = zip(sizes, kernel, stride, padding, dilation, extra or stride)
+    if extra:
+        channels, filters = weight[0] // groups, weight[1]
+        places = [(n - 1) * s - 2 * p + d * (k - 1) + e + 1 for n, k, s, p, d, e in steps]
+    else:
+        places = [(n + 2 * p - d * (k - 1) - 1) // s + 1 for n, k, s, p, d, _ in steps]
+    if len(input) - dims not in (1, 2) or input[-dims - 1] != channels * groups:
+        raise ValueError(f"filters {tuple(weight)} do not fit an input {tuple(input)}")
+    if min(places) < 1:
+        raise ValueError(f"filters of {tuple(kernel)} leave nothing of an input of {tuple(sizes)}")
+    ones = (1,) * (3 - dims)
+    counts = (lead.numel(), channels, filters, *ones, *sizes, *ones, *kernel, *ones, *places)
+    return torch.Size((*lead, filters * groups, *places)), counts
 
 
 def _expect(name: str, found: object, expected: object) -> None:
@@ -1139,28 +1197,19 @@ def _conv_transpose3d_moments_mean_pool(
         weight))."""
     input = _readable("input", input, torch.float32)
     weight = _readable("weight", weight, torch.float32)
-    channels, filters = weight.shape[0], weight.shape[1]
-    lead = input.shape[:-4]
-    if input.dim() not in (4, 5) or input.shape[-4] != channels:
-        raise ValueError(f"filters {tuple(weight.shape)} do not fit an input {tuple(input.shape)}")
-    sizes, kernel = input.shape[-3:], weight.shape[2:]
-    steps = zip(sizes, kernel, (2, 2, 2), (1, 1, 1), (1, 1, 1), (0, 0, 0))
-    places = [(n - 1) * s - 2 * p + d * (k - 1) + e + 1 for n, k, s, p, d, e in steps]
-    if min(places) < 1:
-        raise ValueError(f"filters of {tuple(kernel)} leave nothing of an input of {tuple(sizes)}")
-    whole = torch.Size((*lead, filters, *places))
-    windows = [n // size for n, size in zip(places, (2, 2, 2))]
+    (whole, counts) = _places(input.shape, weight.shape, (2, 2, 2), (1, 1, 1), (1, 1, 1), extra=(0,
+        0, 0))
+    windows = [n // size for n, size in zip(whole[-3:], (2, 2, 2))]
     if min(windows) < 1:
-        raise ValueError(f"windows of 2 x 2 x 2 are larger than {tuple(places)}")
-    out = torch.empty((*lead, filters, *windows), dtype=torch.float32, device=input.device)
-    means = torch.empty((*lead, filters, 1, 1, 1), dtype=torch.float32, device=input.device)
-    variances = torch.empty((*lead, filters, 1, 1, 1), dtype=torch.float32, device=input.device)
-    pixel_counts = torch.empty((*lead, filters, 1, 1, 1), dtype=torch.float32, device=input.device)
+        raise ValueError(f"windows of 2 x 2 x 2 are larger than {tuple(whole[-3:])}")
+    out = torch.empty((*whole[:-3], *windows), dtype=torch.float32, device=input.device)
+    means = torch.empty((*whole[:-3], 1, 1, 1), dtype=torch.float32, device=input.device)
+    variances = torch.empty((*whole[:-3], 1, 1, 1), dtype=torch.float32, device=input.device)
+    pixel_counts = torch.empty((*whole[:-3], 1, 1, 1), dtype=torch.float32, device=input.device)
     if out.numel() > 0:
-        tiles = -(-lead.numel() * 32768 // 32) + lead.numel()
+        tiles = -(-counts[0] * 32768 // 32) + counts[0]
         partials = torch.empty(tiles * 48, dtype=torch.float32, device=input.device)
         tensors = (input, weight, out, means, variances, pixel_counts, partials)
-        counts = (lead.numel(), channels, filters, *sizes, *kernel, *places)
         _launch("conv_transpose3d_moments_mean_pool", tensors, counts)
     return out, means, variances, pixel_counts
 
@@ -1174,27 +1223,33 @@ def _mean_variance_add_rsqrt_lerp(
     over dimensions (0, 2, 3, 4), lerp(running_var, div_exact(mul(add(mean(variances),
     variance(means)), sum(pixel_counts)), sub(sum(pixel_counts), 1)), 0.1) over dimensions (0, 2, 3,
     4)."""
-    shape = torch.broadcast_shapes(means.shape, variances.shape, pixel_counts.shape)
+    given_running_mean = running_mean
+    given_running_var = running_var
+    shape = _broadcast(means.shape, variances.shape, pixel_counts.shape)
     _expect("the shape of means", means.shape, shape)
     _expect("the shape of variances", variances.shape, shape)
     _expect("the shape of pixel_counts", pixel_counts.shape, shape)
     _expect("the number of dimensions", len(shape), 5)
-    means = _readable("means", means.expand(shape), torch.float32)
-    variances = _readable("variances", variances.expand(shape), torch.float32)
-    pixel_counts = _readable("pixel_counts", pixel_counts.expand(shape), torch.float32)
+    means = _readable("means", means, torch.float32, shape)
+    variances = _readable("variances", variances, torch.float32, shape)
+    pixel_counts = _readable("pixel_counts", pixel_counts, torch.float32, shape)
     kept, length = torch.Size((1, shape[1], 1, 1, 1)), shape[0] * shape[2] * shape[3] * shape[4]
-    running_mean = _readable("running_mean", running_mean.expand(kept), torch.float32)
-    running_var = _readable("running_var", running_var.expand(kept), torch.float32)
+    running_mean = _readable("running_mean", running_mean, torch.float32, kept)
+    running_var = _readable("running_var", running_var, torch.float32, kept)
     out_1 = torch.empty(kept, dtype=torch.float32, device=means.device)
     out_2 = torch.empty(kept, dtype=torch.float32, device=means.device)
-    out_3 = torch.empty(kept, dtype=torch.float32, device=means.device)
-    out_4 = torch.empty(kept, dtype=torch.float32, device=means.device)
+    out_3 = running_mean
+    out_4 = running_var
     rows = kept.numel()
     if rows > 0:
         tensors = (means, variances, pixel_counts, running_mean, running_var, out_1, out_2, out_3,
             out_4)
         sizes = (rows, length, shape[1], shape[2:5].numel())
         _launch("mean_variance_add_rsqrt_lerp", tensors, sizes)
+    if out_3 is not given_running_mean:  # whose memory is not contiguous
+        given_running_mean.copy_(out_3)
+    if out_4 is not given_running_var:  # whose memory is not contiguous
+        given_running_var.copy_(out_4)
     return out_1, out_2, out_3, out_4
 
 
@@ -1204,8 +1259,8 @@ def _sub_mul_add_mean_pool(
 ) -> torch.Tensor:
     """Return the mean of add(mul(mul(sub(pool3d, mean), rsqrt), weight),
         bias) in windows of 2 x 2 x 2."""
-    shape = torch.broadcast_shapes(pool3d.shape, mean.shape, rsqrt.shape, weight.shape, bias.shape)
-    pool3d = _readable("pool3d", pool3d.expand(shape), torch.float32)
+    shape = _broadcast(pool3d.shape, mean.shape, rsqrt.shape, weight.shape, bias.shape)
+    pool3d = _readable("pool3d", pool3d, torch.float32, shape)
     mean, *mean_repeats = _along("mean", mean, shape, -4, -3, torch.float32)
     rsqrt, *rsqrt_repeats = _along("rsqrt", rsqrt, shape, -4, -3, torch.float32)
     weight, *weight_repeats = _along("weight", weight, shape, -4, -3, torch.float32)
@@ -1236,23 +1291,17 @@ class ModelNew(nn.Module):
         _library()  # compiled here rather than in the first call
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        add_ = torch.ops.aten.add.Tensor(self.bn.num_batches_tracked, 1)
+        bn = self.bn
+        torch.ops.aten.add_.Tensor(bn.num_batches_tracked, 1)
         (avg_pool3d_avg_pool3d_1, conv_transpose3d_means, conv_transpose3d_variances,
             conv_transpose3d_pixel_counts) = _conv_transpose3d_moments_mean_pool(x,
             self.conv.weight)
-        (batch_norm_mean_1, batch_norm_rsqrt_5, batch_norm_lerp_13,
-            batch_norm_lerp_16) = _mean_variance_add_rsqrt_lerp(conv_transpose3d_means,
-            conv_transpose3d_variances, conv_transpose3d_pixel_counts,
-            self.bn.running_mean.view([1, -1, 1, 1, 1]), self.bn.running_var.view([1, -1, 1, 1, 1]))
-        avg_pool3d_1 = _sub_mul_add_mean_pool(avg_pool3d_avg_pool3d_1, batch_norm_mean_1,
-            batch_norm_rsqrt_5, self.bn.weight.view([-1, 1, 1, 1]),
-            self.bn.bias.view([-1, 1, 1, 1]))
-        batch_norm_flatten_14 = batch_norm_lerp_13.flatten(0, -1)
-        batch_norm_flatten_17 = batch_norm_lerp_16.flatten(0, -1)
-        self.bn.num_batches_tracked.copy_(add_)
-        self.bn.running_mean.copy_(batch_norm_flatten_14)
-        self.bn.running_var.copy_(batch_norm_flatten_17)
-        return avg_pool3d_1
+        (batch_norm_mean_1, batch_norm_rsqrt_5, _,
+            _) = _mean_variance_add_rsqrt_lerp(conv_transpose3d_means, conv_transpose3d_variances,
+            conv_transpose3d_pixel_counts, bn.running_mean.view([1, -1, 1, 1, 1]),
+            bn.running_var.view([1, -1, 1, 1, 1]))
+        return _sub_mul_add_mean_pool(avg_pool3d_avg_pool3d_1, batch_norm_mean_1,
+            batch_norm_rsqrt_5, bn.weight.view([-1, 1, 1, 1]), bn.bias.view([-1, 1, 1, 1]))
 
 
 def get_inputs():

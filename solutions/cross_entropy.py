@@ -2,7 +2,7 @@
 # problem: cross_entropy
 # source: cross_entropy.yaml (sha256 18b6f2a2254b92b5)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 9d66ece2db5a3b11)
+# templates: frame/head.py.jinja (sha256 dc99f9ad93ca3114)
 # render again: kernelgen render cross_entropy
 """cross entropy of logits and class indices.
 
@@ -306,29 +306,50 @@ def _library() -> ctypes.CDLL:
     return ctypes.CDLL(path)
 
 
+@functools.cache
+def _function(name: str, pointers: int, numbers: int, sizes: int) -> ctypes._CFuncPtr:
+    """Return a function of the library, which takes so many of each."""
+    function = getattr(_library(), name)
+    types = [ctypes.c_void_p] * pointers + [ctypes.c_float] * numbers + [ctypes.c_int64] * sizes
+    # The kernels' stream comes last.
+    function.argtypes = types if name.endswith("_bytes") else [*types, ctypes.c_void_p]
+    function.restype = ctypes.c_int64 if name.endswith("_bytes") else ctypes.c_int
+    return function
+
+
 def _launch(
     name: str,
-    tensors: tuple[torch.Tensor, ...],
+    tensors: tuple[torch.Tensor | None, ...],
     sizes: tuple[int, ...],
     numbers: tuple[float, ...] = (),
 ) -> None:
-    """Queue a kernel on the current stream of the device that holds the tensors."""
-    arguments = [ctypes.c_void_p(tensor.data_ptr()) for tensor in tensors]
-    arguments += [ctypes.c_float(number) for number in numbers]
-    arguments += [ctypes.c_int64(size) for size in sizes]
-    device = tensors[0].device
-    with torch.cuda.device(device):
-        stream = ctypes.c_void_p(torch.cuda.current_stream(device).cuda_stream)
-        status = getattr(_library(), name + "_launch")(*arguments, stream)
+    """Queue kernels on the current stream of the device that holds the tensors."""
+    index = tensors[0].get_device()
+    if index != torch.cuda.current_device():
+        with torch.cuda.device(index):
+            return _launch(name, tensors, sizes, numbers)
+    function = _function(name + "_launch", len(tensors), len(numbers), len(sizes))
+    pointers = [0 if tensor is None else tensor.data_ptr() for tensor in tensors]
+    status = function(*pointers, *numbers, *sizes, torch._C._cuda_getCurrentRawStream(index))
     if status != 0:
         raise torch.cuda.CudaError(status)
 
 
-def _readable(name: str, tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """Return a tensor as contiguous memory, or say why the kernels cannot read it."""
-    if tensor.device.type != "cuda" or tensor.dtype != dtype:
+@functools.lru_cache(1024)  # torch takes 10 us
+def _broadcast(*shapes: torch.Size) -> torch.Size:
+    """Return the shape that tensors of these shapes broadcast to."""
+    return torch.broadcast_shapes(*shapes)
+
+
+def _readable(
+    name: str, tensor: torch.Tensor, dtype: torch.dtype, shape: torch.Size | None = None
+) -> torch.Tensor:
+    """Return a tensor, expanded to a shape, as contiguous memory, or say why no kernel reads it."""
+    if not tensor.is_cuda or tensor.dtype != dtype:
         found = f"{tensor.dtype} on {tensor.device}"
         raise ValueError(f"{name}: expected {dtype} on a CUDA device, got {found}")
+    if shape is not None and tensor.shape != shape:
+        tensor = tensor.expand(shape)
     return tensor.contiguous()
 
 
@@ -345,11 +366,11 @@ def _sumexp_max_pick_log_sub_add_eq(
     eq(targets, -100), 0) over dimensions (1)."""
     shape = predictions.shape
     _expect("the number of dimensions", len(shape), 2)
-    predictions = _readable("predictions", predictions.expand(shape), torch.float32)
+    predictions = _readable("predictions", predictions, torch.float32, shape)
     kept, length = torch.Size((shape[0],)), shape[1]
     if length == 0:
         raise IndexError("sumexp_max_pick_log_sub_add_eq: there is nothing to reduce")
-    targets = _readable("targets", targets.expand(kept), torch.int64)
+    targets = _readable("targets", targets, torch.int64, kept)
     out = torch.empty(kept, dtype=torch.float32, device=predictions.device)
     rows = kept.numel()
     if rows > 0:
@@ -361,11 +382,11 @@ def _sumexp_max_pick_log_sub_add_eq(
 
 def _eq_where_sum_div(fill: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     """Return div(sum(fill), sum(where(eq(targets, -100), 0, 1))) over all dimensions."""
-    shape = torch.broadcast_shapes(fill.shape, targets.shape)
+    shape = _broadcast(fill.shape, targets.shape)
     _expect("the shape of fill", fill.shape, shape)
     _expect("the shape of targets", targets.shape, shape)
-    fill = _readable("fill", fill.expand(shape), torch.float32)
-    targets = _readable("targets", targets.expand(shape), torch.int64)
+    fill = _readable("fill", fill, torch.float32, shape)
+    targets = _readable("targets", targets, torch.int64, shape)
     kept, length = torch.Size(()), shape.numel()
     out = torch.empty(kept, dtype=torch.float32, device=fill.device)
     rows = kept.numel()

@@ -2,7 +2,7 @@
 # problem: frobenius_norm
 # source: frobenius_norm.yaml (sha256 d6daa137c147d958)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 f5d76333bef98506)
+# templates: frame/head.py.jinja (sha256 12bc76aef6b7fbac)
 # render again: kernelgen render frobenius_norm
 """x divided by its Frobenius norm.
 
@@ -281,30 +281,61 @@ def _library() -> ctypes.CDLL:
     return ctypes.CDLL(path)
 
 
+@functools.cache
+def _function(name: str, pointers: int, numbers: int, sizes: int) -> ctypes._CFuncPtr:
+    """Return a function of the library, which takes so many of each."""
+    function = getattr(_library(), name)
+    types = [ctypes.c_void_p] * pointers + [ctypes.c_float] * numbers + [ctypes.c_int64] * sizes
+    # The kernels' stream comes last.
+    function.argtypes = types if name.endswith("_bytes") else [*types, ctypes.c_void_p]
+    function.restype = ctypes.c_int64 if name.endswith("_bytes") else ctypes.c_int
+    return function
+
+
 def _launch(
     name: str,
-    tensors: tuple[torch.Tensor, ...],
+    tensors: tuple[torch.Tensor | None, ...],
     sizes: tuple[int, ...],
     numbers: tuple[float, ...] = (),
 ) -> None:
-    """Queue a kernel on the current stream of the device that holds the tensors."""
-    arguments = [ctypes.c_void_p(tensor.data_ptr()) for tensor in tensors]
-    arguments += [ctypes.c_float(number) for number in numbers]
-    arguments += [ctypes.c_int64(size) for size in sizes]
-    device = tensors[0].device
-    with torch.cuda.device(device):
-        stream = ctypes.c_void_p(torch.cuda.current_stream(device).cuda_stream)
-        status = getattr(_library(), name + "_launch")(*arguments, stream)
+    """Queue kernels on the current stream of the device that holds the tensors."""
+    index = tensors[0].get_device()
+    if index != torch.cuda.current_device():
+        with torch.cuda.device(index):
+            return _launch(name, tensors, sizes, numbers)
+    function = _function(name + "_launch", len(tensors), len(numbers), len(sizes))
+    pointers = [0 if tensor is None else tensor.data_ptr() for tensor in tensors]
+    status = function(*pointers, *numbers, *sizes, torch._C._cuda_getCurrentRawStream(index))
     if status != 0:
         raise torch.cuda.CudaError(status)
 
 
-def _readable(name: str, tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """Return a tensor as contiguous memory, or say why the kernels cannot read it."""
-    if tensor.device.type != "cuda" or tensor.dtype != dtype:
+@functools.lru_cache(1024)  # torch takes 10 us
+def _broadcast(*shapes: torch.Size) -> torch.Size:
+    """Return the shape that tensors of these shapes broadcast to."""
+    return torch.broadcast_shapes(*shapes)
+
+
+def _readable(
+    name: str, tensor: torch.Tensor, dtype: torch.dtype, shape: torch.Size | None = None
+) -> torch.Tensor:
+    """Return a tensor, expanded to a shape, as contiguous memory, or say why no kernel reads it."""
+    if not tensor.is_cuda or tensor.dtype != dtype:
         found = f"{tensor.dtype} on {tensor.device}"
         raise ValueError(f"{name}: expected {dtype} on a CUDA device, got {found}")
+    if shape is not None and tensor.shape != shape:
+        tensor = tensor.expand(shape)
     return tensor.contiguous()
+
+
+@functools.lru_cache(1024)
+def _sizes_along(own: torch.Size, shape: torch.Size, first: int, last: int) -> tuple[int, ...]:
+    """Return inner and size for _along; nothing of another pattern."""
+    own = torch.Size((1,) * (len(shape) - len(own)) + own)
+    first, last = len(shape) + first, len(shape) + last
+    if own[first:last] != shape[first:last] or own[:first].numel() * own[last:].numel() != 1:
+        return ()
+    return shape[last:].numel(), own.numel()
 
 
 def _along(
@@ -314,17 +345,15 @@ def _along(
 
     It repeats along all dimensions but [first, last), which are counted from the end.
     """
-    own = torch.Size((1,) * (len(shape) - tensor.dim()) + tensor.shape)
-    first, last = len(shape) + first, len(shape) + last
-    if own[first:last] != shape[first:last] or own[:first].numel() * own[last:].numel() != 1:
-        tensor, last = tensor.expand(shape), len(shape)  # another pattern: written out
-    return _readable(name, tensor, dtype), shape[last:].numel(), tensor.numel()
+    if sizes := _sizes_along(tensor.shape, shape, first, last):
+        return _readable(name, tensor, dtype), *sizes
+    return _readable(name, tensor, dtype, shape), 1, shape.numel()  # written out
 
 
 def _square_sum_sqrt(x: torch.Tensor) -> torch.Tensor:
     """Return sqrt(sum(square(x))) over all dimensions."""
     shape = x.shape
-    x = _readable("x", x.expand(shape), torch.float32)
+    x = _readable("x", x, torch.float32, shape)
     kept, length = torch.Size(()), shape.numel()
     out = torch.empty(kept, dtype=torch.float32, device=x.device)
     rows = kept.numel()
@@ -339,8 +368,8 @@ def _square_sum_sqrt(x: torch.Tensor) -> torch.Tensor:
 
 def _div(x: torch.Tensor, sqrt_: torch.Tensor) -> torch.Tensor:
     """Return div(x, sqrt_)."""
-    shape = torch.broadcast_shapes(x.shape, sqrt_.shape)
-    x = _readable("x", x.expand(shape), torch.float32)
+    shape = _broadcast(x.shape, sqrt_.shape)
+    x = _readable("x", x, torch.float32, shape)
     sqrt_, *sqrt__repeats = _along("sqrt_", sqrt_, shape, 0, 0, torch.float32)
     out = torch.empty(shape, dtype=torch.float32, device=x.device)
     if shape.numel() > 0:

@@ -2,7 +2,7 @@
 # problem: linear_instancenorm_add_mul
 # source: linear_instancenorm_add_mul.yaml (sha256 9f30f4d36f97cc7e)
 # backend: cuda, sm_90a
-# templates: frame/head.py.jinja (sha256 d6fb9a877a66c643)
+# templates: frame/head.py.jinja (sha256 d1eb55a985566613)
 # render again: kernelgen render linear_instancenorm_add_mul
 """Linear, InstanceNorm over each row's features, then (h + y) * y.
 
@@ -1259,22 +1259,39 @@ def _library() -> ctypes.CDLL:
     return ctypes.CDLL(path)
 
 
+@functools.cache
+def _function(name: str, pointers: int, numbers: int, sizes: int) -> ctypes._CFuncPtr:
+    """Return a function of the library, which takes so many of each."""
+    function = getattr(_library(), name)
+    types = [ctypes.c_void_p] * pointers + [ctypes.c_float] * numbers + [ctypes.c_int64] * sizes
+    # The kernels' stream comes last.
+    function.argtypes = types if name.endswith("_bytes") else [*types, ctypes.c_void_p]
+    function.restype = ctypes.c_int64 if name.endswith("_bytes") else ctypes.c_int
+    return function
+
+
 def _launch(
     name: str,
-    tensors: tuple[torch.Tensor, ...],
+    tensors: tuple[torch.Tensor | None, ...],
     sizes: tuple[int, ...],
     numbers: tuple[float, ...] = (),
 ) -> None:
-    """Queue a kernel on the current stream of the device that holds the tensors."""
-    arguments = [ctypes.c_void_p(tensor.data_ptr()) for tensor in tensors]
-    arguments += [ctypes.c_float(number) for number in numbers]
-    arguments += [ctypes.c_int64(size) for size in sizes]
-    device = tensors[0].device
-    with torch.cuda.device(device):
-        stream = ctypes.c_void_p(torch.cuda.current_stream(device).cuda_stream)
-        status = getattr(_library(), name + "_launch")(*arguments, stream)
+    """Queue kernels on the current stream of the device that holds the tensors."""
+    index = tensors[0].get_device()
+    if index != torch.cuda.current_device():
+        with torch.cuda.device(index):
+            return _launch(name, tensors, sizes, numbers)
+    function = _function(name + "_launch", len(tensors), len(numbers), len(sizes))
+    pointers = [0 if tensor is None else tensor.data_ptr() for tensor in tensors]
+    status = function(*pointers, *numbers, *sizes, torch._C._cuda_getCurrentRawStream(index))
     if status != 0:
         raise torch.cuda.CudaError(status)
+
+
+@functools.lru_cache(1024)  # torch takes 10 us
+def _broadcast(*shapes: torch.Size) -> torch.Size:
+    """Return the shape that tensors of these shapes broadcast to."""
+    return torch.broadcast_shapes(*shapes)
 
 
 def _factors(a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Size]:
@@ -1283,17 +1300,29 @@ def _factors(a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, torch.Tens
     It is that of torch.matmul, of factors of any strides.
     """
     for tensor in (a, b):
-        if tensor.device.type != "cuda" or tensor.dtype != torch.float32:
+        if not tensor.is_cuda or tensor.dtype != torch.float32:
             found = f"{tensor.dtype} on {tensor.device}"
             raise ValueError(f"expected torch.float32 on a CUDA device, got {found}")
     if min(a.dim(), b.dim()) < 2 or a.shape[-1] != b.shape[-2]:
         raise ValueError(f"{tuple(a.shape)} and {tuple(b.shape)} cannot be multiplied")
-    batches = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    batches = _broadcast(a.shape[:-2], b.shape[:-2])
     shape = torch.Size((*batches, a.shape[-2], b.shape[-1]))
     if b.dim() == 2:  # one product of all rows
         return a.flatten(0, -2)[None], b.mT[None], shape
     a, b = (x.expand(*batches, -1, -1).flatten(0, -3) for x in (a, b.mT))
     return a, b, shape
+
+
+def _workspace(
+    name: str, beside: torch.Tensor, sizes: tuple[int, ...], pointers: tuple[int, ...] = ()
+) -> torch.Tensor:
+    """Return the memory that a launch needs for itself, on the device of a tensor."""
+    index = beside.get_device()
+    if index != torch.cuda.current_device():
+        with torch.cuda.device(index):
+            return _workspace(name, beside, sizes, pointers)
+    count = _function(name + "_workspace_bytes", len(pointers), 0, len(sizes))
+    return beside.new_empty(count(*pointers, *sizes), dtype=torch.uint8)
 
 
 def _multiply(
@@ -1304,29 +1333,22 @@ def _multiply(
     sizes: tuple[int, ...] = (),
     numbers: tuple[float, ...] = (),
 ) -> None:
-    """Queue a product's kernels on the current stream: (batches, rows, depth) by columns' rows."""
-    library = _library()
-    sizes = (*a.shape[:2], *b.shape[1:], *a.stride(), *b.stride(), *sizes)
-    sizes = [ctypes.c_int64(size) for size in sizes]
-    numbers = [ctypes.c_float(number) for number in numbers]
-    pointers = [ctypes.c_void_p(t if t is None else t.data_ptr()) for t in (a, b, *tensors)]
-    workspace_bytes = getattr(library, f"{name}_workspace_bytes")
-    workspace_bytes.restype = ctypes.c_int64
-    with torch.cuda.device(a.device):
-        count = workspace_bytes(*pointers[:2], *sizes[:10])
-        workspace = torch.empty(count, dtype=torch.uint8, device=a.device)
-        pointers.append(ctypes.c_void_p(workspace.data_ptr()))
-        stream = ctypes.c_void_p(torch.cuda.current_stream(a.device).cuda_stream)
-        status = getattr(library, f"{name}_launch")(*pointers, *numbers, *sizes, stream)
-    if status != 0:
-        raise torch.cuda.CudaError(status)
+    """Multiply (batches, rows, depth) by columns' rows, in whatever order of memory."""
+    places = (*a.shape[:2], *b.shape[1:], *a.stride(), *b.stride())
+    workspace = _workspace(name, a, places, (a.data_ptr(), b.data_ptr()))
+    tensors = (*tensors, workspace)
+    _launch(name, (a, b, *tensors), (*places, *sizes), numbers)
 
 
-def _readable(name: str, tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """Return a tensor as contiguous memory, or say why the kernels cannot read it."""
-    if tensor.device.type != "cuda" or tensor.dtype != dtype:
+def _readable(
+    name: str, tensor: torch.Tensor, dtype: torch.dtype, shape: torch.Size | None = None
+) -> torch.Tensor:
+    """Return a tensor, expanded to a shape, as contiguous memory, or say why no kernel reads it."""
+    if not tensor.is_cuda or tensor.dtype != dtype:
         found = f"{tensor.dtype} on {tensor.device}"
         raise ValueError(f"{name}: expected {dtype} on a CUDA device, got {found}")
+    if shape is not None and tensor.shape != shape:
+        tensor = tensor.expand(shape)
     return tensor.contiguous()
 
 
@@ -1334,14 +1356,6 @@ def _expect(name: str, found: object, expected: object) -> None:
     """Refuse what the file is not written for."""
     if found != expected:
         raise ValueError(f"{name}: the file is for {expected}, got {found}; render it again")
-
-
-def _workspace(name: str, device: torch.device, *sizes: int) -> torch.Tensor:
-    """Return the device memory that a launch needs for itself."""
-    count = getattr(_library(), name + "_workspace_bytes")
-    count.restype = ctypes.c_int64
-    found = count(*map(ctypes.c_int64, sizes))
-    return torch.empty(found, dtype=torch.uint8, device=device)
 
 
 def _linear(a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
@@ -1358,16 +1372,16 @@ def _linear(a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor) -> torch.Tenso
 def _instance_norm_add_mul(x: torch.Tensor, y_apart: torch.Tensor) -> torch.Tensor:
     """Return mul(add(mul(sub(x, mean(x)), rsqrt(add(variance(x), 1e-05))), y_apart), y_apart)."""
     shape = x.shape
-    whole = torch.broadcast_shapes(shape, y_apart.shape)
+    whole = _broadcast(shape, y_apart.shape)
     _expect("the shape of x", shape, whole)
     _expect("dimensions of x", len(shape), 3 if len(shape) < 4 else 4)
     length = shape[-2 :].numel()
     x = _readable("x", x, torch.float32)
-    y_apart = _readable("y_apart", y_apart.expand(shape), torch.float32)
+    y_apart = _readable("y_apart", y_apart, torch.float32, shape)
     out = torch.empty(shape, dtype=torch.float32, device=x.device)
     if shape.numel() > 0:
         sizes = (shape.numel() // length, length, 1)
-        workspace = _workspace("instance_norm_add_mul", out.device, *sizes[:2])
+        workspace = _workspace("instance_norm_add_mul", out, sizes[:2])
         tensors = (x, y_apart, out, workspace)
         _launch("instance_norm_add_mul", tensors, sizes)
     return out
@@ -1386,8 +1400,9 @@ class ModelNew(nn.Module):
         _library()  # compiled here rather than in the first call
 
     def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-        linear = _linear(x, self.linear.weight, self.linear.bias)
-        unsqueeze = linear.unsqueeze(1)
+        linear = self.linear
+        linear_ = _linear(x, linear.weight, linear.bias)
+        unsqueeze = linear_.unsqueeze(1)
         unsqueeze_1 = unsqueeze.unsqueeze(1)
         y_apart = y.unflatten(1, [1, 1, -1])
         mul_apart = _instance_norm_add_mul(unsqueeze_1, y_apart)

@@ -2,7 +2,7 @@
 # problem: log_softmax
 # source: log_softmax.yaml (sha256 172b4fab7bdefbfe)
 # backend: cuda, sm_90a
-# templates: frame/head.py.jinja (sha256 6c54c41ad173522d)
+# templates: frame/head.py.jinja (sha256 412000330ff8a13c)
 # schedule: sets=2 workers=256 vectors=4 slots=14 ahead=4 listeners=2
 # render again: kernelgen render log_softmax
 """logarithm of softmax along dimension 1.
@@ -687,38 +687,57 @@ def _library() -> ctypes.CDLL:
     return ctypes.CDLL(path)
 
 
+@functools.cache
+def _function(name: str, pointers: int, numbers: int, sizes: int) -> ctypes._CFuncPtr:
+    """Return a function of the library, which takes so many of each."""
+    function = getattr(_library(), name)
+    types = [ctypes.c_void_p] * pointers + [ctypes.c_float] * numbers + [ctypes.c_int64] * sizes
+    # The kernels' stream comes last.
+    function.argtypes = types if name.endswith("_bytes") else [*types, ctypes.c_void_p]
+    function.restype = ctypes.c_int64 if name.endswith("_bytes") else ctypes.c_int
+    return function
+
+
 def _launch(
     name: str,
-    tensors: tuple[torch.Tensor, ...],
+    tensors: tuple[torch.Tensor | None, ...],
     sizes: tuple[int, ...],
     numbers: tuple[float, ...] = (),
 ) -> None:
-    """Queue a kernel on the current stream of the device that holds the tensors."""
-    arguments = [ctypes.c_void_p(tensor.data_ptr()) for tensor in tensors]
-    arguments += [ctypes.c_float(number) for number in numbers]
-    arguments += [ctypes.c_int64(size) for size in sizes]
-    device = tensors[0].device
-    with torch.cuda.device(device):
-        stream = ctypes.c_void_p(torch.cuda.current_stream(device).cuda_stream)
-        status = getattr(_library(), name + "_launch")(*arguments, stream)
+    """Queue kernels on the current stream of the device that holds the tensors."""
+    index = tensors[0].get_device()
+    if index != torch.cuda.current_device():
+        with torch.cuda.device(index):
+            return _launch(name, tensors, sizes, numbers)
+    function = _function(name + "_launch", len(tensors), len(numbers), len(sizes))
+    pointers = [0 if tensor is None else tensor.data_ptr() for tensor in tensors]
+    status = function(*pointers, *numbers, *sizes, torch._C._cuda_getCurrentRawStream(index))
     if status != 0:
         raise torch.cuda.CudaError(status)
 
 
-def _readable(name: str, tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """Return a tensor as contiguous memory, or say why the kernels cannot read it."""
-    if tensor.device.type != "cuda" or tensor.dtype != dtype:
+def _workspace(
+    name: str, beside: torch.Tensor, sizes: tuple[int, ...], pointers: tuple[int, ...] = ()
+) -> torch.Tensor:
+    """Return the memory that a launch needs for itself, on the device of a tensor."""
+    index = beside.get_device()
+    if index != torch.cuda.current_device():
+        with torch.cuda.device(index):
+            return _workspace(name, beside, sizes, pointers)
+    count = _function(name + "_workspace_bytes", len(pointers), 0, len(sizes))
+    return beside.new_empty(count(*pointers, *sizes), dtype=torch.uint8)
+
+
+def _readable(
+    name: str, tensor: torch.Tensor, dtype: torch.dtype, shape: torch.Size | None = None
+) -> torch.Tensor:
+    """Return a tensor, expanded to a shape, as contiguous memory, or say why no kernel reads it."""
+    if not tensor.is_cuda or tensor.dtype != dtype:
         found = f"{tensor.dtype} on {tensor.device}"
         raise ValueError(f"{name}: expected {dtype} on a CUDA device, got {found}")
+    if shape is not None and tensor.shape != shape:
+        tensor = tensor.expand(shape)
     return tensor.contiguous()
-
-
-def _workspace(name: str, device: torch.device, *sizes: int) -> torch.Tensor:
-    """Return the device memory that a launch needs for itself."""
-    count = getattr(_library(), name + "_workspace_bytes")
-    count.restype = ctypes.c_int64
-    found = count(*map(ctypes.c_int64, sizes))
-    return torch.empty(found, dtype=torch.uint8, device=device)
 
 
 def _log_softmax(x: torch.Tensor) -> torch.Tensor:
@@ -730,7 +749,7 @@ def _log_softmax(x: torch.Tensor) -> torch.Tensor:
     out = torch.empty(shape, dtype=torch.float32, device=x.device)
     if shape.numel() > 0:
         sizes = (shape.numel() // length, length, 1)
-        workspace = _workspace("log_softmax", out.device, *sizes[:2])
+        workspace = _workspace("log_softmax", out, sizes[:2])
         tensors = (x, out, workspace)
         _launch("log_softmax", tensors, sizes)
     return out.movedim(-1, 1)

@@ -2,7 +2,7 @@
 # problem: matmul_tall_skinny
 # source: matmul_tall_skinny.yaml (sha256 cc3f68b3c9a78e7e)
 # backend: cuda, sm_90a
-# templates: frame/head.py.jinja (sha256 77926a720eaaffbe)
+# templates: frame/head.py.jinja (sha256 f5ac3d7852ee592e)
 # render again: kernelgen render matmul_tall_skinny
 """Product of a tall and a wide matrix.
 
@@ -686,23 +686,70 @@ def _library() -> ctypes.CDLL:
     return ctypes.CDLL(path)
 
 
+@functools.cache
+def _function(name: str, pointers: int, numbers: int, sizes: int) -> ctypes._CFuncPtr:
+    """Return a function of the library, which takes so many of each."""
+    function = getattr(_library(), name)
+    types = [ctypes.c_void_p] * pointers + [ctypes.c_float] * numbers + [ctypes.c_int64] * sizes
+    # The kernels' stream comes last.
+    function.argtypes = types if name.endswith("_bytes") else [*types, ctypes.c_void_p]
+    function.restype = ctypes.c_int64 if name.endswith("_bytes") else ctypes.c_int
+    return function
+
+
+def _launch(
+    name: str,
+    tensors: tuple[torch.Tensor | None, ...],
+    sizes: tuple[int, ...],
+    numbers: tuple[float, ...] = (),
+) -> None:
+    """Queue kernels on the current stream of the device that holds the tensors."""
+    index = tensors[0].get_device()
+    if index != torch.cuda.current_device():
+        with torch.cuda.device(index):
+            return _launch(name, tensors, sizes, numbers)
+    function = _function(name + "_launch", len(tensors), len(numbers), len(sizes))
+    pointers = [0 if tensor is None else tensor.data_ptr() for tensor in tensors]
+    status = function(*pointers, *numbers, *sizes, torch._C._cuda_getCurrentRawStream(index))
+    if status != 0:
+        raise torch.cuda.CudaError(status)
+
+
+@functools.lru_cache(1024)  # torch takes 10 us
+def _broadcast(*shapes: torch.Size) -> torch.Size:
+    """Return the shape that tensors of these shapes broadcast to."""
+    return torch.broadcast_shapes(*shapes)
+
+
 def _factors(a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Size]:
     """Return (batches, rows, depth) and (batches, columns, depth), and the shape of their product.
 
     It is that of torch.matmul, of factors of any strides.
     """
     for tensor in (a, b):
-        if tensor.device.type != "cuda" or tensor.dtype != torch.float32:
+        if not tensor.is_cuda or tensor.dtype != torch.float32:
             found = f"{tensor.dtype} on {tensor.device}"
             raise ValueError(f"expected torch.float32 on a CUDA device, got {found}")
     if min(a.dim(), b.dim()) < 2 or a.shape[-1] != b.shape[-2]:
         raise ValueError(f"{tuple(a.shape)} and {tuple(b.shape)} cannot be multiplied")
-    batches = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    batches = _broadcast(a.shape[:-2], b.shape[:-2])
     shape = torch.Size((*batches, a.shape[-2], b.shape[-1]))
     if b.dim() == 2:  # one product of all rows
         return a.flatten(0, -2)[None], b.mT[None], shape
     a, b = (x.expand(*batches, -1, -1).flatten(0, -3) for x in (a, b.mT))
     return a, b, shape
+
+
+def _workspace(
+    name: str, beside: torch.Tensor, sizes: tuple[int, ...], pointers: tuple[int, ...] = ()
+) -> torch.Tensor:
+    """Return the memory that a launch needs for itself, on the device of a tensor."""
+    index = beside.get_device()
+    if index != torch.cuda.current_device():
+        with torch.cuda.device(index):
+            return _workspace(name, beside, sizes, pointers)
+    count = _function(name + "_workspace_bytes", len(pointers), 0, len(sizes))
+    return beside.new_empty(count(*pointers, *sizes), dtype=torch.uint8)
 
 
 def _multiply(
@@ -713,22 +760,11 @@ def _multiply(
     sizes: tuple[int, ...] = (),
     numbers: tuple[float, ...] = (),
 ) -> None:
-    """Queue a product's kernels on the current stream: (batches, rows, depth) by columns' rows."""
-    library = _library()
-    sizes = (*a.shape[:2], *b.shape[1:], *a.stride(), *b.stride(), *sizes)
-    sizes = [ctypes.c_int64(size) for size in sizes]
-    numbers = [ctypes.c_float(number) for number in numbers]
-    pointers = [ctypes.c_void_p(t if t is None else t.data_ptr()) for t in (a, b, *tensors)]
-    workspace_bytes = getattr(library, f"{name}_workspace_bytes")
-    workspace_bytes.restype = ctypes.c_int64
-    with torch.cuda.device(a.device):
-        count = workspace_bytes(*pointers[:2], *sizes[:10])
-        workspace = torch.empty(count, dtype=torch.uint8, device=a.device)
-        pointers.append(ctypes.c_void_p(workspace.data_ptr()))
-        stream = ctypes.c_void_p(torch.cuda.current_stream(a.device).cuda_stream)
-        status = getattr(library, f"{name}_launch")(*pointers, *numbers, *sizes, stream)
-    if status != 0:
-        raise torch.cuda.CudaError(status)
+    """Multiply (batches, rows, depth) by columns' rows, in whatever order of memory."""
+    places = (*a.shape[:2], *b.shape[1:], *a.stride(), *b.stride())
+    workspace = _workspace(name, a, places, (a.data_ptr(), b.data_ptr()))
+    tensors = (*tensors, workspace)
+    _launch(name, (a, b, *tensors), (*places, *sizes), numbers)
 
 
 def _matmul(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:

@@ -2,7 +2,7 @@
 # problem: triplet_margin
 # source: triplet_margin.yaml (sha256 39f276de5804cae1)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 9d66ece2db5a3b11)
+# templates: frame/head.py.jinja (sha256 dc99f9ad93ca3114)
 # render again: kernelgen render triplet_margin
 """triplet margin loss of Euclidean distances.
 
@@ -294,29 +294,50 @@ def _library() -> ctypes.CDLL:
     return ctypes.CDLL(path)
 
 
+@functools.cache
+def _function(name: str, pointers: int, numbers: int, sizes: int) -> ctypes._CFuncPtr:
+    """Return a function of the library, which takes so many of each."""
+    function = getattr(_library(), name)
+    types = [ctypes.c_void_p] * pointers + [ctypes.c_float] * numbers + [ctypes.c_int64] * sizes
+    # The kernels' stream comes last.
+    function.argtypes = types if name.endswith("_bytes") else [*types, ctypes.c_void_p]
+    function.restype = ctypes.c_int64 if name.endswith("_bytes") else ctypes.c_int
+    return function
+
+
 def _launch(
     name: str,
-    tensors: tuple[torch.Tensor, ...],
+    tensors: tuple[torch.Tensor | None, ...],
     sizes: tuple[int, ...],
     numbers: tuple[float, ...] = (),
 ) -> None:
-    """Queue a kernel on the current stream of the device that holds the tensors."""
-    arguments = [ctypes.c_void_p(tensor.data_ptr()) for tensor in tensors]
-    arguments += [ctypes.c_float(number) for number in numbers]
-    arguments += [ctypes.c_int64(size) for size in sizes]
-    device = tensors[0].device
-    with torch.cuda.device(device):
-        stream = ctypes.c_void_p(torch.cuda.current_stream(device).cuda_stream)
-        status = getattr(_library(), name + "_launch")(*arguments, stream)
+    """Queue kernels on the current stream of the device that holds the tensors."""
+    index = tensors[0].get_device()
+    if index != torch.cuda.current_device():
+        with torch.cuda.device(index):
+            return _launch(name, tensors, sizes, numbers)
+    function = _function(name + "_launch", len(tensors), len(numbers), len(sizes))
+    pointers = [0 if tensor is None else tensor.data_ptr() for tensor in tensors]
+    status = function(*pointers, *numbers, *sizes, torch._C._cuda_getCurrentRawStream(index))
     if status != 0:
         raise torch.cuda.CudaError(status)
 
 
-def _readable(name: str, tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """Return a tensor as contiguous memory, or say why the kernels cannot read it."""
-    if tensor.device.type != "cuda" or tensor.dtype != dtype:
+@functools.lru_cache(1024)  # torch takes 10 us
+def _broadcast(*shapes: torch.Size) -> torch.Size:
+    """Return the shape that tensors of these shapes broadcast to."""
+    return torch.broadcast_shapes(*shapes)
+
+
+def _readable(
+    name: str, tensor: torch.Tensor, dtype: torch.dtype, shape: torch.Size | None = None
+) -> torch.Tensor:
+    """Return a tensor, expanded to a shape, as contiguous memory, or say why no kernel reads it."""
+    if not tensor.is_cuda or tensor.dtype != dtype:
         found = f"{tensor.dtype} on {tensor.device}"
         raise ValueError(f"{name}: expected {dtype} on a CUDA device, got {found}")
+    if shape is not None and tensor.shape != shape:
+        tensor = tensor.expand(shape)
     return tensor.contiguous()
 
 
@@ -331,15 +352,15 @@ def _sub_add_square_sub_add_square_sum_sqrt(
 ) -> torch.Tensor:
     """Return clamp_min(add(sub(sqrt(sum(square(add(sub(anchor, positive), 1e-06)))),
     sqrt(sum(square(add(sub(anchor, negative), 1e-06))))), 1), 0) over dimensions (1)."""
-    shape = torch.broadcast_shapes(anchor.shape, positive.shape, negative.shape)
-    found = torch.broadcast_shapes(anchor.shape, positive.shape)
+    shape = _broadcast(anchor.shape, positive.shape, negative.shape)
+    found = _broadcast(anchor.shape, positive.shape)
     _expect("the shape of anchor and positive", found, shape)
-    found = torch.broadcast_shapes(anchor.shape, negative.shape)
+    found = _broadcast(anchor.shape, negative.shape)
     _expect("the shape of anchor and negative", found, shape)
     _expect("the number of dimensions", len(shape), 2)
-    anchor = _readable("anchor", anchor.expand(shape), torch.float32)
-    positive = _readable("positive", positive.expand(shape), torch.float32)
-    negative = _readable("negative", negative.expand(shape), torch.float32)
+    anchor = _readable("anchor", anchor, torch.float32, shape)
+    positive = _readable("positive", positive, torch.float32, shape)
+    negative = _readable("negative", negative, torch.float32, shape)
     kept, length = torch.Size((shape[0],)), shape[1]
     out = torch.empty(kept, dtype=torch.float32, device=anchor.device)
     rows = kept.numel()
@@ -353,7 +374,7 @@ def _sub_add_square_sub_add_square_sum_sqrt(
 def _mean(min: torch.Tensor) -> torch.Tensor:
     """Return mean(min) over all dimensions."""
     shape = min.shape
-    min = _readable("min", min.expand(shape), torch.float32)
+    min = _readable("min", min, torch.float32, shape)
     kept, length = torch.Size(()), shape.numel()
     out = torch.empty(kept, dtype=torch.float32, device=min.device)
     rows = kept.numel()

@@ -3,10 +3,9 @@
 import ctypes
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
@@ -133,7 +132,7 @@ class Planned:
         self.problem, self.backend, self.device = problem, backend, device
         self.text = render_planned(problem, backend, {})
         self.launched: list[str] = []
-        text = self.text.replace('.type != "cuda"', f'.type != "{device}"')
+        text = self.text.replace("not tensor.is_cuda", f"not tensor.is_{device}")
         self.space = vars(run_text("solution", text, "<solution>"))
         if own := re.findall(r"^def (_library_?)\(", text, re.MULTILINE):
             if device == "cpu":
@@ -147,9 +146,8 @@ class Planned:
                     self.library.set_capability(9)
                 self.space[own[-1]] = lambda: self.library
             # The last one of a name is the file's own, with which the module's may clash.
-            found = re.findall(r"^def (_(?:launch|multiply)_?)\(", text, re.MULTILINE)
-            for queues in {name.rstrip("_"): name for name in found}.values():
-                self.space[queues] = partial(self._noted, self.space[queues])
+            found = re.findall(r"^def (_launch_?)\(", text, re.MULTILINE)
+            self.space[found[-1]] = partial(self._noted, self.space[found[-1]])
         assert problem.module_source is not None
         self.reference = vars(run_text("reference", problem.module_source, "<reference>"))
         self._torch = torch
@@ -177,18 +175,25 @@ class Planned:
         self.launched.clear()
         candidate = model or self.models()[1]
         given = inputs or self.inputs()
-        with self._stream(), self._torch.no_grad():
+        with self.streaming(), self._torch.no_grad():
             return candidate(*given)
 
     @contextmanager
-    def _stream(self) -> Iterator[None]:
+    def streaming(self) -> Iterator[None]:
+        """Let kernels that run on the CPU be queued, with as few calls as on a GPU."""
         if self.device == "cuda":
             yield
             return
-        stream = SimpleNamespace(cuda_stream=0)
+
+        def current_device() -> int:
+            return -1  # a CPU tensor's
+
+        def stream_of(_: int) -> int:
+            return 0
+
         with (
-            mock.patch("torch.cuda.device", return_value=nullcontext()),
-            mock.patch("torch.cuda.current_stream", return_value=stream),
+            mock.patch("torch.cuda.current_device", current_device),
+            mock.patch("torch._C._cuda_getCurrentRawStream", stream_of, create=True),
         ):
             yield
 

@@ -62,7 +62,7 @@ def test_a_layer_of_no_name_in_python_is_read_all_the_same(name: str) -> None:
     model = re.sub(rf"self\.{layer[1]}_ = (.*)", rf'self.add_module("{name}", \1)', model)
     model = model.replace(f"self.{layer[1]}(", f'getattr(self, "{name}")(')
     odd = render(msgspec.structs.replace(norm, model=model, schedules={}, cases=()))
-    assert f'getattr(self, "{name}").weight' in odd
+    assert f'getattr(self, "{name}")' in odd
     assert "segment_in_rings" in odd
 
 

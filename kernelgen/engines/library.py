@@ -34,6 +34,7 @@ def render_library(stage: Library) -> StageText:
         call = f"{_python(first)}[{arguments[1][1]}]"
     else:
         space, _, name = stage.aten.rpartition("::")
+        name = name.replace(".", "_.", 1) if stage.in_place else name
         call = f"torch.ops.{space or 'aten'}.{name}({', '.join(_call(stage, arguments))})"
     idea = "" if stage.view else f"{base} stays in torch"
     return StageText(idea=idea, call=call)

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from kernelgen.engines.engine import Engine, Target
-from kernelgen.engines.stage import Kernel, StepValue
+from kernelgen.engines.stage import Kernel, Operand, StepValue
 from kernelgen.engines.text.names import gathered_names, named_results, text_of
 from kernelgen.engines.text.reading import VECTOR, Reading, index_of
 from kernelgen.engines.text.stage_text import StageText, in_words
@@ -21,6 +21,11 @@ class Map(Kernel, frozen=True, kw_only=True, tag="map"):
     def roots(self) -> tuple[StepValue, ...]:
         """Values that are written."""
         return tuple(result.of for result in self.results)
+
+    @property
+    def replaceable(self) -> tuple[Operand, ...]:
+        """Operands that have an element for each."""
+        return tuple(operand for operand in self.operands if operand.pattern == "each")
 
 
 class MapEngine(Engine[Map]):

@@ -66,11 +66,13 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
         value: of the plan; also its name in the kernel.
         of: the step, operand or accumulator that it is.
         type: at the main shape.
+        into: the operand in whose memory it is left, "" for memory of its own.
     """
 
     value: str
     of: StepValue
     type: TensorType
+    into: str = ""
 
 
 class Accumulator(msgspec.Struct, frozen=True, kw_only=True):
@@ -145,6 +147,11 @@ class Kernel(msgspec.Struct, frozen=True, kw_only=True):
         return ""
 
     @property
+    def replaceable(self) -> tuple[Operand, ...]:
+        """Operands in whose memory a result may be: who writes an element has read it, alone."""
+        return ()
+
+    @property
     def mapped_again(self) -> tuple[Operand, ...]:
         """Operands that a map after it can read as it does."""
         return ()
@@ -173,6 +180,7 @@ class Library(msgspec.Struct, frozen=True, kw_only=True, tag="library"):
         types: of the results.
         view: it only looks at memory in another way.
         computes: it does a product, a convolution or the like: more than to move memory.
+        in_place: its result is left in its first argument's memory.
     """
 
     name: str
@@ -184,6 +192,7 @@ class Library(msgspec.Struct, frozen=True, kw_only=True, tag="library"):
     types: tuple[TensorType | None, ...]
     view: bool
     computes: bool
+    in_place: bool = False
 
 
 Stage = Kernel | Library

@@ -82,7 +82,7 @@ def costs(plan: Plan) -> PlanCost:
     for stage in plan.stages:
         stages.append(_cost(stage, types))
         types.update(made_types(stage))
-    returned = dict.fromkeys((*plan.outputs, *plan.updates.values()))
+    returned = dict.fromkeys((*plan.outputs, *plan.updates.values(), *plan.in_place.values()))
     ends = [types[name] for name in returned if name in types]
     return PlanCost(stages=tuple(stages), minimal_bytes=sum(one.bytes for one in (*begins, *ends)))
 

@@ -8,13 +8,15 @@ from kernelgen.engines.architectures import Architecture
 from kernelgen.engines.known import ENGINES, engine_of
 from kernelgen.engines.naming import Names
 from kernelgen.engines.stage import Kernel, Library, Stage, Views, made_types, reads, writes
+from kernelgen.planning.in_place import with_updates_in_place
 from kernelgen.planning.plan import Plan
 
 
 def with_engines(plan: Plan, arch: Architecture | None) -> Plan:
     """Return a plan whose stages are as fast as engines are; a CPU has no architecture here."""
     found = _with_torch_replaced(_without_unread_results(plan), arch)
-    return _with_ways(_with_stages_fused(found, arch), arch)
+    fused = with_updates_in_place(_with_stages_fused(found, arch))
+    return _with_ways(_without_unread_results(fused), arch)
 
 
 def _without_unread_results(plan: Plan) -> Plan:
@@ -29,7 +31,7 @@ def _without_unread(plan: Plan, stages: Iterable[Stage]) -> list[Stage]:
     for stage in reversed(list(stages)):
         made: Stage | None = stage
         if isinstance(stage, Kernel):
-            results = tuple(result for result in stage.results if result.value in read)
+            results = tuple(r for r in stage.results if r.value in read or r.into)
             made = msgspec.structs.replace(stage, results=results or stage.results)
         elif stage.view and not read.intersection(stage.results):
             made = None

@@ -150,17 +150,15 @@ class Placing:
                 self._reduce(tuple(names))
 
     def in_one_map(self, values: Iterable[str]) -> None:
-        """Compute several results of one shape together, if nothing else stands between."""
-        for value in values:
+        """Compute results of one shape together, if nothing else stands between."""
+        alike: dict[tuple[int, ...], list[str]] = {}
+        for value in dict.fromkeys(values):
             self._place_views(value)
-        waiting = [
-            v
-            for v in dict.fromkeys(values)
-            if v in self.waiting.steps and not self.waiting.gathers(v)
-        ]
-        shapes = {self.types[value].shape for value in waiting}
-        if len(waiting) > 1 and len(shapes) == 1:
-            self._done(self._making.map(tuple(waiting)), *waiting)
+            if value in self.waiting.steps and not self.waiting.gathers(value):
+                alike.setdefault(self.types[value].shape, []).append(value)
+        for names in alike.values():
+            if len(names) > 1:
+                self._done(self._making.map(tuple(names)), *names)
 
     def in_one_reduce(self, values: Iterable[str]) -> None:
         """Compute results of the same pass together."""

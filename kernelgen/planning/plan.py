@@ -39,6 +39,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         outputs: names of the values that it returns.
         returns: what it returns, with `%s` for each of them.
         updates: path of a buffer -> the value that forward leaves in it.
+        in_place: those that stages have written there themselves.
         kinds, fixed: as of the graph.
         attributes: paths of tensors that the Model holds without having registered them, so that
             they stay where they were made.
@@ -55,6 +56,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     outputs: tuple[str, ...]
     returns: str
     updates: dict[str, str] = {}
+    in_place: dict[str, str] = {}
     kinds: dict[str, str] = {}
     fixed: dict[str, str] = {}
     attributes: frozenset[str] = frozenset()

@@ -85,7 +85,8 @@ class _Planner:
             self._add(node)
         outputs = tuple(values.resolved(name) for name in self._graph.outputs)
         updates = {path: values.resolved(name) for path, name in self._graph.updates.items()}
-        values.in_one_map(outputs)
+        # Views wait for all of a reduction.
+        values.in_one_map((*outputs, *(v for v in updates.values() if v not in values.views)))
         values.in_one_reduce((*outputs, *updates.values()))
         for value in outputs:
             values.place(value)

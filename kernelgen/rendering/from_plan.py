@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from keyword import iskeyword
 from unicodedata import normalize
 
@@ -63,22 +63,26 @@ def plan_text(
     called.update(*(re.findall(r"(?<![.\w])\w+(?=\()", text.call) for _, text in stages))
     # Arguments that would hide what the body needs have other names there.
     given = {name: f"{name}_given" if name in called else name for name in plan.arguments}
-    sources = {source.name: _source(source, plan, given) for source in plan.sources}
+    texts = [text for _, text in stages]
+    read = Counter(name for text in texts for name in _VALUE.findall(text.call))
+    paths = [*(source.path for source in plan.sources), *plan.updates]
+    paths += [name.removeprefix("self.") for name in read if name.startswith("self.")]
+    taken = {*given.values(), *(source.name for source in plan.sources), *called}
+    modules, bound = _modules(filter(None, paths), plan, taken)
+    sources = {source.name: _source(source, plan, given, modules) for source in plan.sources}
     where = next((f"{sources[s.name]}.device" for s in plan.inputs), "torch.get_default_device()")
     for source in plan.sources:
         if source.kind in {"attribute", "constant"}:
             sources[source.name] += f".to({where})"
-    read = Counter(name for _, text in stages for name in _VALUE.findall(text.call))
     gathered = _read_by_kernels(plan)
-    body = list(_checks(plan, given))
-    taken = {*given.values(), *sources, *called}
+    body = [*_checks(plan, given), *bound]
     known = dict(sources)
     known[".device"] = where
-    known |= {name: _path(name[5:], plan) for name in read if name.startswith("self.")}
+    known |= {name: _path(name[5:], plan, modules) for name in read if name.startswith("self.")}
     for number, (stage, text) in enumerate(stages):
         results = writes(stage)
         kept = {*plan.outputs, *plan.updates.values(), *read}
-        if _is_view_of_the_models(stage, sources) and read[results[0]] == 1:
+        if _is_view_of_the_models(stage, plan) and read[results[0]] == 1:
             # Where it is read, it tells more than under a name.
             known[results[0]] = _with_values(text.call, known)
             continue
@@ -96,27 +100,15 @@ def plan_text(
         ):
             body.append(f"return {call}")
             break
+        if isinstance(stage, Library) and stage.in_place and not names[0].strip("_"):
+            body.append(call)
+            continue
         made = ", ".join(names)
         # In brackets, a long line can be folded anywhere.
         body.append(f"({made}) = {call}" if len(names) > 1 else f"{made} = {call}")
         body += [f"{name} = {name}.contiguous()" for name in copied if len(names) > 1]
     else:
-        made_here = {
-            name
-            for stage in plan.stages
-            if not (isinstance(stage, Library) and stage.view)
-            for name in writes(stage)
-        }
-        for path, value in plan.updates.items():
-            place = _path(path, plan)
-            if path not in plan.attributes:
-                body.append(f"{place}.copy_({known[value]})")
-                continue
-            # A tensor that the caller holds as well may change before the next call.
-            shared = value in plan.outputs or value not in made_here
-            body.append(f"{place} = {known[value]}{'.clone()' if shared else ''}")
-        outputs = tuple(known[name] for name in plan.outputs)
-        body.append(f"return {plan.returns % outputs}")
+        body += _ending(plan, known, modules)
     texts = [text for _, text in stages if text.kernel]
     return PlanText(
         ideas=tuple(dict.fromkeys(text.idea for _, text in stages if text.idea)),
@@ -127,6 +119,27 @@ def plan_text(
         functions=tuple(_wrapped(text.function.strip("\n")) for text in texts),
         body=tuple(_wrapped(f"        {line}") for line in body),
     )
+
+
+def _ending(plan: Plan, known: Mapping[str, str], modules: Mapping[str, str]) -> list[str]:
+    """Return the lines that leave values in buffers, and return others."""
+    lines: list[str] = []
+    made_here = {
+        name
+        for stage in plan.stages
+        if not (isinstance(stage, Library) and stage.view)
+        for name in writes(stage)
+    }
+    for path, value in plan.updates.items():
+        place = _path(path, plan, modules)
+        if path not in plan.attributes:
+            lines.append(f"{place}.copy_({known[value]})")
+            continue
+        # A tensor that the caller holds as well may change before the next call.
+        shared = value in plan.outputs or value not in made_here
+        lines.append(f"{place} = {known[value]}{'.clone()' if shared else ''}")
+    outputs = tuple(known[name] for name in plan.outputs)
+    return [*lines, f"return {plan.returns % outputs}"]
 
 
 def _texts(stages: Sequence[Stage], target: Target) -> Iterator[StageText]:
@@ -242,23 +255,25 @@ def _gathered_for_each(stage: Stage, kernels: Counter[str]) -> list[str]:
     ]
 
 
-def _is_view_of_the_models(stage: Stage, sources: Mapping[str, str]) -> bool:
+def _is_view_of_the_models(stage: Stage, plan: Plan) -> bool:
     """Whether a stage is a view of a parameter or a buffer."""
-    own = ("self.", "self[", "getattr(")
+    own = {source.name for source in plan.sources if source.path}
     return (
         isinstance(stage, Library)
         and stage.view
         and len(stage.results) == 1
-        and all(sources.get(name, "").startswith(own) for name in reads(stage))
+        and own.issuperset(reads(stage))
     )
 
 
-def _source(source: Source, plan: Plan, given: Mapping[str, str]) -> str:
+def _source(
+    source: Source, plan: Plan, given: Mapping[str, str], modules: Mapping[str, str]
+) -> str:
     if source.size is not None:
         size = f"{given.get(source.size.input, source.size.input)}.shape[{source.size.dim}]"
         return size if source.size.factor == 1 else f"{size} * {source.size.factor}"
     if source.path:
-        return _path(source.path, plan)
+        return _path(source.path, plan, modules)
     if source.text and not _is_part(source):
         return source.text
     return given.get(source.name, source.name)
@@ -275,13 +290,38 @@ def _renamed(text: str, given: Mapping[str, str]) -> str:
     return re.sub(rf"{quoted}|(?<!\.)\b\w+", lambda found: given.get(found[0], found[0]), text)
 
 
-def _path(path: str, plan: Plan) -> str:
+def _modules(paths: Iterable[str], plan: Plan, taken: set[str]) -> tuple[dict[str, str], list[str]]:
+    """Return the variables of modules that several things are read of, and the lines that set them.
+
+    A name in a module takes Python as long as a small operator takes torch.
+    """
+    children: dict[str, set[str]] = {}
+    for path in paths:
+        parts = path.split(".")
+        for end in range(1, len(parts)):
+            children.setdefault(".".join(parts[:end]), set()).add(parts[end])
+    modules: dict[str, str] = {}
+    lines = []
+    for module in [m for m, own in children.items() if len(own) > 1]:
+        text = _path(module, plan, modules)
+        wish = re.sub(r"\W", "_", module, flags=re.ASCII)
+        plain = wish.isidentifier() and not iskeyword(wish) and wish.strip("_")
+        modules[module] = _local(wish if plain else f"module_{wish}", taken)
+        lines.append(f"{modules[module]} = {text}")
+    return modules, lines
+
+
+def _path(path: str, plan: Plan, modules: Mapping[str, str]) -> str:
     """Return `self.net[0].weight` for `net.0.weight`; what is no name in Python is quoted.
 
-    Names that begin with two underscores mean something else in a class.
+    Names that begin with two underscores mean something else in a class. A module may have a
+    variable.
     """
     text, parts = "self", path.split(".")
     for end, part in enumerate(parts, 1):
+        if (known := modules.get(".".join(parts[:end]))) is not None:
+            text = known
+            continue
         plain = part.isidentifier() and not iskeyword(part) and not part.startswith("__")
         if part.isdecimal() and ".".join(parts[:end]) in plan.indexed:
             text += f"[{int(part)}]"

@@ -30,8 +30,8 @@ _LIKENESS = 'getattr({0}, "__name__", repr({0}))'
 _OTHER_FLOATS = ("float16", "bfloat16", "float64")
 # Functions that a solution may need beside its stages; each may call those before it.
 _HELPERS = (
-    *("launch", "factors", "multiply", "readable"),
-    *("along", "across", "windows", "expect", "workspace"),
+    *("function", "launch", "broadcast", "factors", "workspace", "multiply", "readable"),
+    *("along", "across", "windows", "places", "expect"),
 )
 
 

@@ -2,7 +2,7 @@
 # problem: conv2d_groupnorm_max_pool
 # source: conv2d_groupnorm_max_pool.yaml (sha256 6ade687d78e2e9ee)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 e72552d78a7d2256)
+# templates: frame/head.py.jinja (sha256 f4f5881d10fea0bf)
 # render again: kernelgen render conv2d_groupnorm_max_pool --backend cpp
 """2-D convolution, GroupNorm, a factor for each channel, a maximum of windows, clamped.
 
@@ -244,25 +244,53 @@ def _library() -> ctypes.CDLL:
     return ctypes.CDLL(path)
 
 
+@functools.cache
+def _function(name: str, pointers: int, numbers: int, sizes: int) -> ctypes._CFuncPtr:
+    """Return a function of the library, which takes so many of each."""
+    function = getattr(_library(), name)
+    types = [ctypes.c_void_p] * pointers + [ctypes.c_float] * numbers + [ctypes.c_int64] * sizes
+    function.argtypes = [*types, ctypes.c_int]  # of threads
+    return function
+
+
 def _launch(
     name: str,
-    tensors: tuple[torch.Tensor, ...],
+    tensors: tuple[torch.Tensor | None, ...],
     sizes: tuple[int, ...],
     numbers: tuple[float, ...] = (),
 ) -> None:
     """Run a function on torch's number of threads."""
-    arguments = [ctypes.c_void_p(tensor.data_ptr()) for tensor in tensors]
-    arguments += [ctypes.c_float(number) for number in numbers]
-    arguments += [ctypes.c_int64(size) for size in sizes]
-    getattr(_library(), name + "_run")(*arguments, torch.get_num_threads())
+    function = _function(name + "_run", len(tensors), len(numbers), len(sizes))
+    pointers = [0 if tensor is None else tensor.data_ptr() for tensor in tensors]
+    function(*pointers, *numbers, *sizes, torch.get_num_threads())
 
 
-def _readable(name: str, tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """Return a tensor as contiguous memory, or say why the kernels cannot read it."""
-    if tensor.device.type != "cpu" or tensor.dtype != dtype:
+@functools.lru_cache(1024)  # torch takes 10 us
+def _broadcast(*shapes: torch.Size) -> torch.Size:
+    """Return the shape that tensors of these shapes broadcast to."""
+    return torch.broadcast_shapes(*shapes)
+
+
+def _readable(
+    name: str, tensor: torch.Tensor, dtype: torch.dtype, shape: torch.Size | None = None
+) -> torch.Tensor:
+    """Return a tensor, expanded to a shape, as contiguous memory, or say why no kernel reads it."""
+    if not tensor.is_cpu or tensor.dtype != dtype:
         found = f"{tensor.dtype} on {tensor.device}"
         raise ValueError(f"{name}: expected {dtype} on the CPU, got {found}")
+    if shape is not None and tensor.shape != shape:
+        tensor = tensor.expand(shape)
     return tensor.contiguous()
+
+
+@functools.lru_cache(1024)
+def _sizes_along(own: torch.Size, shape: torch.Size, first: int, last: int) -> tuple[int, ...]:
+    """Return inner and size for _along; nothing of another pattern."""
+    own = torch.Size((1,) * (len(shape) - len(own)) + own)
+    first, last = len(shape) + first, len(shape) + last
+    if own[first:last] != shape[first:last] or own[:first].numel() * own[last:].numel() != 1:
+        return ()
+    return shape[last:].numel(), own.numel()
 
 
 def _along(
@@ -272,13 +300,12 @@ def _along(
 
     It repeats along all dimensions but [first, last), which are counted from the end.
     """
-    own = torch.Size((1,) * (len(shape) - tensor.dim()) + tensor.shape)
-    first, last = len(shape) + first, len(shape) + last
-    if own[first:last] != shape[first:last] or own[:first].numel() * own[last:].numel() != 1:
-        tensor, last = tensor.expand(shape), len(shape)  # another pattern: written out
-    return _readable(name, tensor, dtype), shape[last:].numel(), tensor.numel()
+    if sizes := _sizes_along(tensor.shape, shape, first, last):
+        return _readable(name, tensor, dtype), *sizes
+    return _readable(name, tensor, dtype, shape), 1, shape.numel()  # written out
 
 
+@functools.lru_cache(1024)
 def _windows(
     size: int, kernel: int, stride: int, padding: int, dilation: int, ceil_mode: bool
 ) -> int:
@@ -303,9 +330,9 @@ def _add_mean_variance_add_rsqrt(
 ) -> tuple[torch.Tensor, ...]:
     """Return mean(add(grouped, bias)) over dimensions (2, 3, 4), rsqrt(add(variance(add(grouped,
     bias)), 1e-05)) over dimensions (2, 3, 4)."""
-    shape = torch.broadcast_shapes(grouped.shape, bias.shape)
+    shape = _broadcast(grouped.shape, bias.shape)
     _expect("the number of dimensions", len(shape), 5)
-    grouped = _readable("grouped", grouped.expand(shape), torch.float32)
+    grouped = _readable("grouped", grouped, torch.float32, shape)
     bias, *bias_repeats = _along("bias", bias, shape, -4, -2, torch.float32)
     kept, length = torch.Size((shape[0], shape[1], 1, 1, 1)), shape[2:5].numel()
     out_1 = torch.empty(kept, dtype=torch.float32, device=grouped.device)
@@ -324,9 +351,9 @@ def _add_sub_mul_add_mul_max_pool_clamp(
 ) -> torch.Tensor:
     """Return clamp(the maximum of mul(add(mul(mul(sub(add(grouped, bias), mean), rsqrt), weight),
         bias_2), scale) in windows of 4 x 4, 0, 1)."""
-    shape = torch.broadcast_shapes(grouped.shape, bias.shape, mean.shape, rsqrt.shape,
-        weight.shape, bias_2.shape, scale.shape)
-    grouped = _readable("grouped", grouped.expand(shape), torch.float32)
+    shape = _broadcast(grouped.shape, bias.shape, mean.shape, rsqrt.shape, weight.shape,
+        bias_2.shape, scale.shape)
+    grouped = _readable("grouped", grouped, torch.float32, shape)
     bias, *bias_repeats = _along("bias", bias, shape, -4, -2, torch.float32)
     mean, *mean_repeats = _along("mean", mean, shape, -5, -3, torch.float32)
     rsqrt, *rsqrt_repeats = _along("rsqrt", rsqrt, shape, -5, -3, torch.float32)
@@ -358,16 +385,18 @@ class ModelNew(nn.Module):
         _library()  # compiled here rather than in the first call
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        unbiased_conv2d = torch.ops.aten.conv2d.default(x, self.conv.weight, None)
+        conv = self.conv
+        gn = self.gn
+        unbiased_conv2d = torch.ops.aten.conv2d.default(x, conv.weight, None)
         unbiased_conv2d_grouped_16 = unbiased_conv2d.unflatten(1, [16, -1])
-        conv2d_view_1_grouped_16 = self.conv.bias.view([-1, 1, 1]).unflatten(0, [16, -1])
+        conv2d_view_1_grouped_16 = conv.bias.view([-1, 1, 1]).unflatten(0, [16, -1])
         (group_norm_mean_2,
             group_norm_rsqrt_6) = _add_mean_variance_add_rsqrt(unbiased_conv2d_grouped_16,
             conv2d_view_1_grouped_16)
         clamp_grouped_16 = _add_sub_mul_add_mul_max_pool_clamp(unbiased_conv2d_grouped_16,
             conv2d_view_1_grouped_16, group_norm_mean_2, group_norm_rsqrt_6,
-            self.gn.weight.view([16, -1, 1, 1]), self.gn.bias.view([16, -1, 1, 1]),
-            self.scale.unflatten(0, [16, -1]))
+            gn.weight.view([16, -1, 1, 1]), gn.bias.view([16, -1, 1, 1]), self.scale.unflatten(0,
+            [16, -1]))
         return clamp_grouped_16.flatten(1, 2)
 
 

@@ -2,7 +2,7 @@
 # problem: conv3d_max_pool_logsumexp
 # source: conv3d_max_pool_logsumexp.yaml (sha256 8bec1003e7ddfb8a)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 e72552d78a7d2256)
+# templates: frame/head.py.jinja (sha256 f4f5881d10fea0bf)
 # render again: kernelgen render conv3d_max_pool_logsumexp --backend cpp
 """3-D convolution, maximum of windows, logsumexp of the channels, then ReLU.
 
@@ -288,25 +288,53 @@ def _library() -> ctypes.CDLL:
     return ctypes.CDLL(path)
 
 
+@functools.cache
+def _function(name: str, pointers: int, numbers: int, sizes: int) -> ctypes._CFuncPtr:
+    """Return a function of the library, which takes so many of each."""
+    function = getattr(_library(), name)
+    types = [ctypes.c_void_p] * pointers + [ctypes.c_float] * numbers + [ctypes.c_int64] * sizes
+    function.argtypes = [*types, ctypes.c_int]  # of threads
+    return function
+
+
 def _launch(
     name: str,
-    tensors: tuple[torch.Tensor, ...],
+    tensors: tuple[torch.Tensor | None, ...],
     sizes: tuple[int, ...],
     numbers: tuple[float, ...] = (),
 ) -> None:
     """Run a function on torch's number of threads."""
-    arguments = [ctypes.c_void_p(tensor.data_ptr()) for tensor in tensors]
-    arguments += [ctypes.c_float(number) for number in numbers]
-    arguments += [ctypes.c_int64(size) for size in sizes]
-    getattr(_library(), name + "_run")(*arguments, torch.get_num_threads())
+    function = _function(name + "_run", len(tensors), len(numbers), len(sizes))
+    pointers = [0 if tensor is None else tensor.data_ptr() for tensor in tensors]
+    function(*pointers, *numbers, *sizes, torch.get_num_threads())
 
 
-def _readable(name: str, tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """Return a tensor as contiguous memory, or say why the kernels cannot read it."""
-    if tensor.device.type != "cpu" or tensor.dtype != dtype:
+@functools.lru_cache(1024)  # torch takes 10 us
+def _broadcast(*shapes: torch.Size) -> torch.Size:
+    """Return the shape that tensors of these shapes broadcast to."""
+    return torch.broadcast_shapes(*shapes)
+
+
+def _readable(
+    name: str, tensor: torch.Tensor, dtype: torch.dtype, shape: torch.Size | None = None
+) -> torch.Tensor:
+    """Return a tensor, expanded to a shape, as contiguous memory, or say why no kernel reads it."""
+    if not tensor.is_cpu or tensor.dtype != dtype:
         found = f"{tensor.dtype} on {tensor.device}"
         raise ValueError(f"{name}: expected {dtype} on the CPU, got {found}")
+    if shape is not None and tensor.shape != shape:
+        tensor = tensor.expand(shape)
     return tensor.contiguous()
+
+
+@functools.lru_cache(1024)
+def _sizes_along(own: torch.Size, shape: torch.Size, first: int, last: int) -> tuple[int, ...]:
+    """Return inner and size for _along; nothing of another pattern."""
+    own = torch.Size((1,) * (len(shape) - len(own)) + own)
+    first, last = len(shape) + first, len(shape) + last
+    if own[first:last] != shape[first:last] or own[:first].numel() * own[last:].numel() != 1:
+        return ()
+    return shape[last:].numel(), own.numel()
 
 
 def _along(
@@ -316,13 +344,12 @@ def _along(
 
     It repeats along all dimensions but [first, last), which are counted from the end.
     """
-    own = torch.Size((1,) * (len(shape) - tensor.dim()) + tensor.shape)
-    first, last = len(shape) + first, len(shape) + last
-    if own[first:last] != shape[first:last] or own[:first].numel() * own[last:].numel() != 1:
-        tensor, last = tensor.expand(shape), len(shape)  # another pattern: written out
-    return _readable(name, tensor, dtype), shape[last:].numel(), tensor.numel()
+    if sizes := _sizes_along(tensor.shape, shape, first, last):
+        return _readable(name, tensor, dtype), *sizes
+    return _readable(name, tensor, dtype, shape), 1, shape.numel()  # written out
 
 
+@functools.lru_cache(1024)
 def _windows(
     size: int, kernel: int, stride: int, padding: int, dilation: int, ceil_mode: bool
 ) -> int:
@@ -344,8 +371,8 @@ def _expect(name: str, found: object, expected: object) -> None:
 
 def _add_max_pool(conv3d: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
     """Return the maximum of add(conv3d, bias) in windows of 2 x 2 x 2."""
-    shape = torch.broadcast_shapes(conv3d.shape, bias.shape)
-    conv3d = _readable("conv3d", conv3d.expand(shape), torch.float32)
+    shape = _broadcast(conv3d.shape, bias.shape)
+    conv3d = _readable("conv3d", conv3d, torch.float32, shape)
     bias, *bias_repeats = _along("bias", bias, shape, -4, -3, torch.float32)
     if len(shape) <= 3:
         raise ValueError(f"expected 4 dimensions or more, got {tuple(shape)}")
@@ -364,7 +391,7 @@ def _max_sumexp_isinf_log_add_where_relu(max_pool3d: torch.Tensor) -> torch.Tens
     max(max_pool3d)))) over dimensions (1)."""
     shape = max_pool3d.shape
     _expect("the number of dimensions", len(shape), 5)
-    max_pool3d = _readable("max_pool3d", max_pool3d.expand(shape), torch.float32)
+    max_pool3d = _readable("max_pool3d", max_pool3d, torch.float32, shape)
     kept, length = torch.Size((shape[0], 1, shape[2], shape[3], shape[4])), shape[1]
     if length == 0:
         raise IndexError("max_sumexp_isinf_log_add_where_relu: there is nothing to reduce")
@@ -387,9 +414,9 @@ class ModelNew(nn.Module):
         _library()  # compiled here rather than in the first call
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        unbiased_conv3d = torch.ops.aten.conv3d.default(x, self.conv.weight, None, [1, 1, 1],
-            [1, 1, 1])
-        max_pool3d = _add_max_pool(unbiased_conv3d, self.conv.bias.view([-1, 1, 1, 1]))
+        conv = self.conv
+        unbiased_conv3d = torch.ops.aten.conv3d.default(x, conv.weight, None, [1, 1, 1], [1, 1, 1])
+        max_pool3d = _add_max_pool(unbiased_conv3d, conv.bias.view([-1, 1, 1, 1]))
         return _max_sumexp_isinf_log_add_where_relu(max_pool3d)
 
 

@@ -2,7 +2,7 @@
 # problem: conv_transpose2d_clamp
 # source: conv_transpose2d_clamp.yaml (sha256 996ca6618221cbdf)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 228c2b1d20362a5b)
+# templates: frame/head.py.jinja (sha256 caeec322f1e70b04)
 # render again: kernelgen render conv_transpose2d_clamp --backend cpp
 """2-D transposed convolution of stride 2, scaled and clamped.
 
@@ -84,25 +84,53 @@ def _library() -> ctypes.CDLL:
     return ctypes.CDLL(path)
 
 
+@functools.cache
+def _function(name: str, pointers: int, numbers: int, sizes: int) -> ctypes._CFuncPtr:
+    """Return a function of the library, which takes so many of each."""
+    function = getattr(_library(), name)
+    types = [ctypes.c_void_p] * pointers + [ctypes.c_float] * numbers + [ctypes.c_int64] * sizes
+    function.argtypes = [*types, ctypes.c_int]  # of threads
+    return function
+
+
 def _launch(
     name: str,
-    tensors: tuple[torch.Tensor, ...],
+    tensors: tuple[torch.Tensor | None, ...],
     sizes: tuple[int, ...],
     numbers: tuple[float, ...] = (),
 ) -> None:
     """Run a function on torch's number of threads."""
-    arguments = [ctypes.c_void_p(tensor.data_ptr()) for tensor in tensors]
-    arguments += [ctypes.c_float(number) for number in numbers]
-    arguments += [ctypes.c_int64(size) for size in sizes]
-    getattr(_library(), name + "_run")(*arguments, torch.get_num_threads())
+    function = _function(name + "_run", len(tensors), len(numbers), len(sizes))
+    pointers = [0 if tensor is None else tensor.data_ptr() for tensor in tensors]
+    function(*pointers, *numbers, *sizes, torch.get_num_threads())
 
 
-def _readable(name: str, tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """Return a tensor as contiguous memory, or say why the kernels cannot read it."""
-    if tensor.device.type != "cpu" or tensor.dtype != dtype:
+@functools.lru_cache(1024)  # torch takes 10 us
+def _broadcast(*shapes: torch.Size) -> torch.Size:
+    """Return the shape that tensors of these shapes broadcast to."""
+    return torch.broadcast_shapes(*shapes)
+
+
+def _readable(
+    name: str, tensor: torch.Tensor, dtype: torch.dtype, shape: torch.Size | None = None
+) -> torch.Tensor:
+    """Return a tensor, expanded to a shape, as contiguous memory, or say why no kernel reads it."""
+    if not tensor.is_cpu or tensor.dtype != dtype:
         found = f"{tensor.dtype} on {tensor.device}"
         raise ValueError(f"{name}: expected {dtype} on the CPU, got {found}")
+    if shape is not None and tensor.shape != shape:
+        tensor = tensor.expand(shape)
     return tensor.contiguous()
+
+
+@functools.lru_cache(1024)
+def _sizes_along(own: torch.Size, shape: torch.Size, first: int, last: int) -> tuple[int, ...]:
+    """Return inner and size for _along; nothing of another pattern."""
+    own = torch.Size((1,) * (len(shape) - len(own)) + own)
+    first, last = len(shape) + first, len(shape) + last
+    if own[first:last] != shape[first:last] or own[:first].numel() * own[last:].numel() != 1:
+        return ()
+    return shape[last:].numel(), own.numel()
 
 
 def _along(
@@ -112,17 +140,15 @@ def _along(
 
     It repeats along all dimensions but [first, last), which are counted from the end.
     """
-    own = torch.Size((1,) * (len(shape) - tensor.dim()) + tensor.shape)
-    first, last = len(shape) + first, len(shape) + last
-    if own[first:last] != shape[first:last] or own[:first].numel() * own[last:].numel() != 1:
-        tensor, last = tensor.expand(shape), len(shape)  # another pattern: written out
-    return _readable(name, tensor, dtype), shape[last:].numel(), tensor.numel()
+    if sizes := _sizes_along(tensor.shape, shape, first, last):
+        return _readable(name, tensor, dtype), *sizes
+    return _readable(name, tensor, dtype, shape), 1, shape.numel()  # written out
 
 
 def _add_mul_clamp(transpose2d: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
     """Return clamp(mul(add(transpose2d, bias), 2), 0, 1)."""
-    shape = torch.broadcast_shapes(transpose2d.shape, bias.shape)
-    transpose2d = _readable("transpose2d", transpose2d.expand(shape), torch.float32)
+    shape = _broadcast(transpose2d.shape, bias.shape)
+    transpose2d = _readable("transpose2d", transpose2d, torch.float32, shape)
     bias, *bias_repeats = _along("bias", bias, shape, -3, -2, torch.float32)
     out = torch.empty(shape, dtype=torch.float32, device=transpose2d.device)
     if shape.numel() > 0:
@@ -140,9 +166,10 @@ class ModelNew(nn.Module):
         _library()  # compiled here rather than in the first call
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        unbiased_conv_transpose2d = torch.ops.aten.conv_transpose2d.input(x, self.conv.weight,
-            None, [2, 2], [1, 1], [1, 1])
-        return _add_mul_clamp(unbiased_conv_transpose2d, self.conv.bias.view([-1, 1, 1]))
+        conv = self.conv
+        unbiased_conv_transpose2d = torch.ops.aten.conv_transpose2d.input(x, conv.weight, None,
+            [2, 2], [1, 1], [1, 1])
+        return _add_mul_clamp(unbiased_conv_transpose2d, conv.bias.view([-1, 1, 1]))
 
 
 def get_inputs():

@@ -2,7 +2,7 @@
 # problem: conv_transpose3d_batchnorm_pool
 # source: conv_transpose3d_batchnorm_pool.yaml (sha256 af34f9b06022f5b2)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 e72552d78a7d2256)
+# templates: frame/head.py.jinja (sha256 f4f5881d10fea0bf)
 # identities: the mean before sub, mul, add
 # render again: kernelgen render conv_transpose3d_batchnorm_pool --backend cpp
 """3-D transposed convolution of stride 2, BatchNorm3d in training mode, two mean pools.
@@ -310,25 +310,53 @@ def _library() -> ctypes.CDLL:
     return ctypes.CDLL(path)
 
 
+@functools.cache
+def _function(name: str, pointers: int, numbers: int, sizes: int) -> ctypes._CFuncPtr:
+    """Return a function of the library, which takes so many of each."""
+    function = getattr(_library(), name)
+    types = [ctypes.c_void_p] * pointers + [ctypes.c_float] * numbers + [ctypes.c_int64] * sizes
+    function.argtypes = [*types, ctypes.c_int]  # of threads
+    return function
+
+
 def _launch(
     name: str,
-    tensors: tuple[torch.Tensor, ...],
+    tensors: tuple[torch.Tensor | None, ...],
     sizes: tuple[int, ...],
     numbers: tuple[float, ...] = (),
 ) -> None:
     """Run a function on torch's number of threads."""
-    arguments = [ctypes.c_void_p(tensor.data_ptr()) for tensor in tensors]
-    arguments += [ctypes.c_float(number) for number in numbers]
-    arguments += [ctypes.c_int64(size) for size in sizes]
-    getattr(_library(), name + "_run")(*arguments, torch.get_num_threads())
+    function = _function(name + "_run", len(tensors), len(numbers), len(sizes))
+    pointers = [0 if tensor is None else tensor.data_ptr() for tensor in tensors]
+    function(*pointers, *numbers, *sizes, torch.get_num_threads())
 
 
-def _readable(name: str, tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """Return a tensor as contiguous memory, or say why the kernels cannot read it."""
-    if tensor.device.type != "cpu" or tensor.dtype != dtype:
+@functools.lru_cache(1024)  # torch takes 10 us
+def _broadcast(*shapes: torch.Size) -> torch.Size:
+    """Return the shape that tensors of these shapes broadcast to."""
+    return torch.broadcast_shapes(*shapes)
+
+
+def _readable(
+    name: str, tensor: torch.Tensor, dtype: torch.dtype, shape: torch.Size | None = None
+) -> torch.Tensor:
+    """Return a tensor, expanded to a shape, as contiguous memory, or say why no kernel reads it."""
+    if not tensor.is_cpu or tensor.dtype != dtype:
         found = f"{tensor.dtype} on {tensor.device}"
         raise ValueError(f"{name}: expected {dtype} on the CPU, got {found}")
+    if shape is not None and tensor.shape != shape:
+        tensor = tensor.expand(shape)
     return tensor.contiguous()
+
+
+@functools.lru_cache(1024)
+def _sizes_along(own: torch.Size, shape: torch.Size, first: int, last: int) -> tuple[int, ...]:
+    """Return inner and size for _along; nothing of another pattern."""
+    own = torch.Size((1,) * (len(shape) - len(own)) + own)
+    first, last = len(shape) + first, len(shape) + last
+    if own[first:last] != shape[first:last] or own[:first].numel() * own[last:].numel() != 1:
+        return ()
+    return shape[last:].numel(), own.numel()
 
 
 def _along(
@@ -338,13 +366,12 @@ def _along(
 
     It repeats along all dimensions but [first, last), which are counted from the end.
     """
-    own = torch.Size((1,) * (len(shape) - tensor.dim()) + tensor.shape)
-    first, last = len(shape) + first, len(shape) + last
-    if own[first:last] != shape[first:last] or own[:first].numel() * own[last:].numel() != 1:
-        tensor, last = tensor.expand(shape), len(shape)  # another pattern: written out
-    return _readable(name, tensor, dtype), shape[last:].numel(), tensor.numel()
+    if sizes := _sizes_along(tensor.shape, shape, first, last):
+        return _readable(name, tensor, dtype), *sizes
+    return _readable(name, tensor, dtype, shape), 1, shape.numel()  # written out
 
 
+@functools.lru_cache(1024)
 def _windows(
     size: int, kernel: int, stride: int, padding: int, dilation: int, ceil_mode: bool
 ) -> int:
@@ -386,21 +413,27 @@ def _mean_variance_add_rsqrt_lerp(
     """Return mean(transpose3d) over dimensions (0, 2, 3, 4), rsqrt(add(variance(transpose3d),
     1e-05)) over dimensions (0, 2, 3, 4), lerp(running_mean, mean(transpose3d), 0.1) over dimensions
     (0, 2, 3, 4), lerp(running_var, variance(transpose3d), 0.1) over dimensions (0, 2, 3, 4)."""
+    given_running_mean = running_mean
+    given_running_var = running_var
     shape = transpose3d.shape
     _expect("the number of dimensions", len(shape), 5)
-    transpose3d = _readable("transpose3d", transpose3d.expand(shape), torch.float32)
+    transpose3d = _readable("transpose3d", transpose3d, torch.float32, shape)
     kept, length = torch.Size((1, shape[1], 1, 1, 1)), shape[0] * shape[2] * shape[3] * shape[4]
-    running_mean = _readable("running_mean", running_mean.expand(kept), torch.float32)
-    running_var = _readable("running_var", running_var.expand(kept), torch.float32)
+    running_mean = _readable("running_mean", running_mean, torch.float32, kept)
+    running_var = _readable("running_var", running_var, torch.float32, kept)
     out_1 = torch.empty(kept, dtype=torch.float32, device=transpose3d.device)
     out_2 = torch.empty(kept, dtype=torch.float32, device=transpose3d.device)
-    out_3 = torch.empty(kept, dtype=torch.float32, device=transpose3d.device)
-    out_4 = torch.empty(kept, dtype=torch.float32, device=transpose3d.device)
+    out_3 = running_mean
+    out_4 = running_var
     rows = kept.numel()
     if rows > 0:
         tensors = (transpose3d, running_mean, running_var, out_1, out_2, out_3, out_4)
         sizes = (rows, length, shape[1], shape[2:5].numel())
         _launch("mean_variance_add_rsqrt_lerp", tensors, sizes)
+    if out_3 is not given_running_mean:  # whose memory is not contiguous
+        given_running_mean.copy_(out_3)
+    if out_4 is not given_running_var:  # whose memory is not contiguous
+        given_running_var.copy_(out_4)
     return out_1, out_2, out_3, out_4
 
 
@@ -410,8 +443,8 @@ def _sub_mul_add_mean_pool(
 ) -> torch.Tensor:
     """Return the mean of add(mul(mul(sub(pool3d, mean), rsqrt), weight),
         bias) in windows of 2 x 2 x 2."""
-    shape = torch.broadcast_shapes(pool3d.shape, mean.shape, rsqrt.shape, weight.shape, bias.shape)
-    pool3d = _readable("pool3d", pool3d.expand(shape), torch.float32)
+    shape = _broadcast(pool3d.shape, mean.shape, rsqrt.shape, weight.shape, bias.shape)
+    pool3d = _readable("pool3d", pool3d, torch.float32, shape)
     mean, *mean_repeats = _along("mean", mean, shape, -4, -3, torch.float32)
     rsqrt, *rsqrt_repeats = _along("rsqrt", rsqrt, shape, -4, -3, torch.float32)
     weight, *weight_repeats = _along("weight", weight, shape, -4, -3, torch.float32)
@@ -442,22 +475,16 @@ class ModelNew(nn.Module):
         _library()  # compiled here rather than in the first call
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
+        bn = self.bn
         conv_transpose3d = torch.ops.aten.conv_transpose3d.input(x, self.conv.weight, None,
             [2, 2, 2], [1, 1, 1])
-        add_ = torch.ops.aten.add.Tensor(self.bn.num_batches_tracked, 1)
+        torch.ops.aten.add_.Tensor(bn.num_batches_tracked, 1)
         avg_pool3d_avg_pool3d_1 = _mean_pool(conv_transpose3d)
-        (batch_norm_mean_1, batch_norm_rsqrt_5, batch_norm_lerp_13,
-            batch_norm_lerp_16) = _mean_variance_add_rsqrt_lerp(conv_transpose3d,
-            self.bn.running_mean.view([1, -1, 1, 1, 1]), self.bn.running_var.view([1, -1, 1, 1, 1]))
-        avg_pool3d_1 = _sub_mul_add_mean_pool(avg_pool3d_avg_pool3d_1, batch_norm_mean_1,
-            batch_norm_rsqrt_5, self.bn.weight.view([-1, 1, 1, 1]),
-            self.bn.bias.view([-1, 1, 1, 1]))
-        batch_norm_flatten_14 = batch_norm_lerp_13.flatten(0, -1)
-        batch_norm_flatten_17 = batch_norm_lerp_16.flatten(0, -1)
-        self.bn.num_batches_tracked.copy_(add_)
-        self.bn.running_mean.copy_(batch_norm_flatten_14)
-        self.bn.running_var.copy_(batch_norm_flatten_17)
-        return avg_pool3d_1
+        (batch_norm_mean_1, batch_norm_rsqrt_5, _,
+            _) = _mean_variance_add_rsqrt_lerp(conv_transpose3d,
+            bn.running_mean.view([1, -1, 1, 1, 1]), bn.running_var.view([1, -1, 1, 1, 1]))
+        return _sub_mul_add_mean_pool(avg_pool3d_avg_pool3d_1, batch_norm_mean_1,
+            batch_norm_rsqrt_5, bn.weight.view([-1, 1, 1, 1]), bn.bias.view([-1, 1, 1, 1]))
 
 
 def get_inputs():

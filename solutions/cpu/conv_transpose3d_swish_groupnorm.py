@@ -2,7 +2,7 @@
 # problem: conv_transpose3d_swish_groupnorm
 # source: conv_transpose3d_swish_groupnorm.yaml (sha256 02647484576f3b6e)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 433cddf842c8a547)
+# templates: frame/head.py.jinja (sha256 4253fbdb6861087e)
 # render again: kernelgen render conv_transpose3d_swish_groupnorm --backend cpp
 """3-D transposed convolution of stride 2, swish, GroupNorm, then hardswish.
 
@@ -243,25 +243,53 @@ def _library() -> ctypes.CDLL:
     return ctypes.CDLL(path)
 
 
+@functools.cache
+def _function(name: str, pointers: int, numbers: int, sizes: int) -> ctypes._CFuncPtr:
+    """Return a function of the library, which takes so many of each."""
+    function = getattr(_library(), name)
+    types = [ctypes.c_void_p] * pointers + [ctypes.c_float] * numbers + [ctypes.c_int64] * sizes
+    function.argtypes = [*types, ctypes.c_int]  # of threads
+    return function
+
+
 def _launch(
     name: str,
-    tensors: tuple[torch.Tensor, ...],
+    tensors: tuple[torch.Tensor | None, ...],
     sizes: tuple[int, ...],
     numbers: tuple[float, ...] = (),
 ) -> None:
     """Run a function on torch's number of threads."""
-    arguments = [ctypes.c_void_p(tensor.data_ptr()) for tensor in tensors]
-    arguments += [ctypes.c_float(number) for number in numbers]
-    arguments += [ctypes.c_int64(size) for size in sizes]
-    getattr(_library(), name + "_run")(*arguments, torch.get_num_threads())
+    function = _function(name + "_run", len(tensors), len(numbers), len(sizes))
+    pointers = [0 if tensor is None else tensor.data_ptr() for tensor in tensors]
+    function(*pointers, *numbers, *sizes, torch.get_num_threads())
 
 
-def _readable(name: str, tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """Return a tensor as contiguous memory, or say why the kernels cannot read it."""
-    if tensor.device.type != "cpu" or tensor.dtype != dtype:
+@functools.lru_cache(1024)  # torch takes 10 us
+def _broadcast(*shapes: torch.Size) -> torch.Size:
+    """Return the shape that tensors of these shapes broadcast to."""
+    return torch.broadcast_shapes(*shapes)
+
+
+def _readable(
+    name: str, tensor: torch.Tensor, dtype: torch.dtype, shape: torch.Size | None = None
+) -> torch.Tensor:
+    """Return a tensor, expanded to a shape, as contiguous memory, or say why no kernel reads it."""
+    if not tensor.is_cpu or tensor.dtype != dtype:
         found = f"{tensor.dtype} on {tensor.device}"
         raise ValueError(f"{name}: expected {dtype} on the CPU, got {found}")
+    if shape is not None and tensor.shape != shape:
+        tensor = tensor.expand(shape)
     return tensor.contiguous()
+
+
+@functools.lru_cache(1024)
+def _sizes_along(own: torch.Size, shape: torch.Size, first: int, last: int) -> tuple[int, ...]:
+    """Return inner and size for _along; nothing of another pattern."""
+    own = torch.Size((1,) * (len(shape) - len(own)) + own)
+    first, last = len(shape) + first, len(shape) + last
+    if own[first:last] != shape[first:last] or own[:first].numel() * own[last:].numel() != 1:
+        return ()
+    return shape[last:].numel(), own.numel()
 
 
 def _along(
@@ -271,11 +299,9 @@ def _along(
 
     It repeats along all dimensions but [first, last), which are counted from the end.
     """
-    own = torch.Size((1,) * (len(shape) - tensor.dim()) + tensor.shape)
-    first, last = len(shape) + first, len(shape) + last
-    if own[first:last] != shape[first:last] or own[:first].numel() * own[last:].numel() != 1:
-        tensor, last = tensor.expand(shape), len(shape)  # another pattern: written out
-    return _readable(name, tensor, dtype), shape[last:].numel(), tensor.numel()
+    if sizes := _sizes_along(tensor.shape, shape, first, last):
+        return _readable(name, tensor, dtype), *sizes
+    return _readable(name, tensor, dtype, shape), 1, shape.numel()  # written out
 
 
 def _expect(name: str, found: object, expected: object) -> None:
@@ -290,9 +316,9 @@ def _add_sigmoid_mul_mean_variance_add_rsqrt(
     """Return mean(mul(add(grouped, bias), sigmoid(add(grouped, bias)))) over dimensions (2, 3, 4,
     5), rsqrt(add(variance(mul(add(grouped, bias), sigmoid(add(grouped, bias)))), 1e-05)) over
     dimensions (2, 3, 4, 5)."""
-    shape = torch.broadcast_shapes(grouped.shape, bias.shape)
+    shape = _broadcast(grouped.shape, bias.shape)
     _expect("the number of dimensions", len(shape), 6)
-    grouped = _readable("grouped", grouped.expand(shape), torch.float32)
+    grouped = _readable("grouped", grouped, torch.float32, shape)
     bias, *bias_repeats = _along("bias", bias, shape, -5, -3, torch.float32)
     kept, length = torch.Size((shape[0], shape[1], 1, 1, 1, 1)), shape[2:6].numel()
     out_1 = torch.empty(kept, dtype=torch.float32, device=grouped.device)
@@ -311,9 +337,9 @@ def _add_sigmoid_mul_sub_mul_add_hardswish(
 ) -> torch.Tensor:
     """Return hardswish(add(mul(mul(sub(mul(add(grouped, bias), sigmoid(add(grouped, bias))),
         mean), rsqrt), weight), bias_2))."""
-    shape = torch.broadcast_shapes(grouped.shape, bias.shape, mean.shape, rsqrt.shape,
-        weight.shape, bias_2.shape)
-    grouped = _readable("grouped", grouped.expand(shape), torch.float32)
+    shape = _broadcast(grouped.shape, bias.shape, mean.shape, rsqrt.shape, weight.shape,
+        bias_2.shape)
+    grouped = _readable("grouped", grouped, torch.float32, shape)
     bias, *bias_repeats = _along("bias", bias, shape, -5, -3, torch.float32)
     mean, *mean_repeats = _along("mean", mean, shape, -6, -4, torch.float32)
     rsqrt, *rsqrt_repeats = _along("rsqrt", rsqrt, shape, -6, -4, torch.float32)
@@ -338,17 +364,19 @@ class ModelNew(nn.Module):
         _library()  # compiled here rather than in the first call
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        unbiased_conv_transpose3d = torch.ops.aten.conv_transpose3d.input(x, self.conv.weight,
-            None, [2, 2, 2], [1, 1, 1])
+        conv = self.conv
+        gn = self.gn
+        unbiased_conv_transpose3d = torch.ops.aten.conv_transpose3d.input(x, conv.weight, None,
+            [2, 2, 2], [1, 1, 1])
         unbiased_conv_transpose3d_grouped_4 = unbiased_conv_transpose3d.unflatten(1, [4, -1])
-        conv_transpose3d_view_1_grouped_4 = self.conv.bias.view([-1, 1, 1, 1]).unflatten(0, [4, -1])
+        conv_transpose3d_view_1_grouped_4 = conv.bias.view([-1, 1, 1, 1]).unflatten(0, [4, -1])
         (group_norm_mean_2,
             group_norm_rsqrt_6) = _add_sigmoid_mul_mean_variance_add_rsqrt(
             unbiased_conv_transpose3d_grouped_4, conv_transpose3d_view_1_grouped_4)
         hardswish_grouped_4 = _add_sigmoid_mul_sub_mul_add_hardswish(
             unbiased_conv_transpose3d_grouped_4, conv_transpose3d_view_1_grouped_4,
-            group_norm_mean_2, group_norm_rsqrt_6, self.gn.weight.view([4, -1, 1, 1, 1]),
-            self.gn.bias.view([4, -1, 1, 1, 1]))
+            group_norm_mean_2, group_norm_rsqrt_6, gn.weight.view([4, -1, 1, 1, 1]),
+            gn.bias.view([4, -1, 1, 1, 1]))
         return hardswish_grouped_4.flatten(1, 2)
 
 

@@ -2,7 +2,7 @@
 # problem: groupnorm_silu_add
 # source: groupnorm_silu_add.yaml (sha256 fc6100befea13341)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 ec6c274725b634e2)
+# templates: frame/head.py.jinja (sha256 27b5c14c1fac512f)
 # schedule: batch=512 slice=16384
 # render again: kernelgen render groupnorm_silu_add --backend cpp
 """GroupNorm with a per-channel affine map, SiLU, then a residual is added.
@@ -234,24 +234,42 @@ def _library() -> ctypes.CDLL:
     return ctypes.CDLL(path)
 
 
+@functools.cache
+def _function(name: str, pointers: int, numbers: int, sizes: int) -> ctypes._CFuncPtr:
+    """Return a function of the library, which takes so many of each."""
+    function = getattr(_library(), name)
+    types = [ctypes.c_void_p] * pointers + [ctypes.c_float] * numbers + [ctypes.c_int64] * sizes
+    function.argtypes = [*types, ctypes.c_int]  # of threads
+    return function
+
+
 def _launch(
     name: str,
-    tensors: tuple[torch.Tensor, ...],
+    tensors: tuple[torch.Tensor | None, ...],
     sizes: tuple[int, ...],
     numbers: tuple[float, ...] = (),
 ) -> None:
     """Run a function on torch's number of threads."""
-    arguments = [ctypes.c_void_p(tensor.data_ptr()) for tensor in tensors]
-    arguments += [ctypes.c_float(number) for number in numbers]
-    arguments += [ctypes.c_int64(size) for size in sizes]
-    getattr(_library(), name + "_run")(*arguments, torch.get_num_threads())
+    function = _function(name + "_run", len(tensors), len(numbers), len(sizes))
+    pointers = [0 if tensor is None else tensor.data_ptr() for tensor in tensors]
+    function(*pointers, *numbers, *sizes, torch.get_num_threads())
 
 
-def _readable(name: str, tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """Return a tensor as contiguous memory, or say why the kernels cannot read it."""
-    if tensor.device.type != "cpu" or tensor.dtype != dtype:
+@functools.lru_cache(1024)  # torch takes 10 us
+def _broadcast(*shapes: torch.Size) -> torch.Size:
+    """Return the shape that tensors of these shapes broadcast to."""
+    return torch.broadcast_shapes(*shapes)
+
+
+def _readable(
+    name: str, tensor: torch.Tensor, dtype: torch.dtype, shape: torch.Size | None = None
+) -> torch.Tensor:
+    """Return a tensor, expanded to a shape, as contiguous memory, or say why no kernel reads it."""
+    if not tensor.is_cpu or tensor.dtype != dtype:
         found = f"{tensor.dtype} on {tensor.device}"
         raise ValueError(f"{name}: expected {dtype} on the CPU, got {found}")
+    if shape is not None and tensor.shape != shape:
+        tensor = tensor.expand(shape)
     return tensor.contiguous()
 
 
@@ -267,7 +285,7 @@ def _group_norm_silu_add(
     """Return add(silu(add(mul(mul(sub(x, mean(x)), rsqrt(add(variance(x), 1e-05))), weight),
         bias)), residual)."""
     shape = x.shape
-    whole = torch.broadcast_shapes(shape, residual.shape)
+    whole = _broadcast(shape, residual.shape)
     _expect("the shape of x", shape, whole)
     _expect("channels of x that are in no whole group", shape[1] % groups, 0)
     length = shape[1:].numel() // groups
@@ -276,7 +294,7 @@ def _group_norm_silu_add(
     x = _readable("x", x, torch.float32)
     weight = _readable("weight", weight, torch.float32)
     bias = _readable("bias", bias, torch.float32)
-    residual = _readable("residual", residual.expand(shape), torch.float32)
+    residual = _readable("residual", residual, torch.float32, shape)
     out = torch.empty(shape, dtype=torch.float32, device=x.device)
     if shape.numel() > 0:
         sizes = (shape.numel() // length, length, 1, *repeats, *repeats)
@@ -294,7 +312,8 @@ class ModelNew(nn.Module):
         _library()  # compiled here rather than in the first call
 
     def forward(self, x: torch.Tensor, residual: torch.Tensor) -> torch.Tensor:
-        return _group_norm_silu_add(x, self.gn.weight, self.gn.bias, residual, self.gn.num_groups)
+        gn = self.gn
+        return _group_norm_silu_add(x, gn.weight, gn.bias, residual, gn.num_groups)
 
 
 def get_inputs():

@@ -2,7 +2,7 @@
 # problem: huber_loss
 # source: huber_loss.yaml (sha256 6c0ee69778e7aab0)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 f2b33c538c3e628c)
+# templates: frame/head.py.jinja (sha256 dc595026b0ada861)
 # render again: kernelgen render huber_loss --backend cpp
 """Huber loss (smooth L1 with beta 1).
 
@@ -136,24 +136,42 @@ def _library() -> ctypes.CDLL:
     return ctypes.CDLL(path)
 
 
+@functools.cache
+def _function(name: str, pointers: int, numbers: int, sizes: int) -> ctypes._CFuncPtr:
+    """Return a function of the library, which takes so many of each."""
+    function = getattr(_library(), name)
+    types = [ctypes.c_void_p] * pointers + [ctypes.c_float] * numbers + [ctypes.c_int64] * sizes
+    function.argtypes = [*types, ctypes.c_int]  # of threads
+    return function
+
+
 def _launch(
     name: str,
-    tensors: tuple[torch.Tensor, ...],
+    tensors: tuple[torch.Tensor | None, ...],
     sizes: tuple[int, ...],
     numbers: tuple[float, ...] = (),
 ) -> None:
     """Run a function on torch's number of threads."""
-    arguments = [ctypes.c_void_p(tensor.data_ptr()) for tensor in tensors]
-    arguments += [ctypes.c_float(number) for number in numbers]
-    arguments += [ctypes.c_int64(size) for size in sizes]
-    getattr(_library(), name + "_run")(*arguments, torch.get_num_threads())
+    function = _function(name + "_run", len(tensors), len(numbers), len(sizes))
+    pointers = [0 if tensor is None else tensor.data_ptr() for tensor in tensors]
+    function(*pointers, *numbers, *sizes, torch.get_num_threads())
 
 
-def _readable(name: str, tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """Return a tensor as contiguous memory, or say why the kernels cannot read it."""
-    if tensor.device.type != "cpu" or tensor.dtype != dtype:
+@functools.lru_cache(1024)  # torch takes 10 us
+def _broadcast(*shapes: torch.Size) -> torch.Size:
+    """Return the shape that tensors of these shapes broadcast to."""
+    return torch.broadcast_shapes(*shapes)
+
+
+def _readable(
+    name: str, tensor: torch.Tensor, dtype: torch.dtype, shape: torch.Size | None = None
+) -> torch.Tensor:
+    """Return a tensor, expanded to a shape, as contiguous memory, or say why no kernel reads it."""
+    if not tensor.is_cpu or tensor.dtype != dtype:
         found = f"{tensor.dtype} on {tensor.device}"
         raise ValueError(f"{name}: expected {dtype} on the CPU, got {found}")
+    if shape is not None and tensor.shape != shape:
+        tensor = tensor.expand(shape)
     return tensor.contiguous()
 
 
@@ -162,9 +180,9 @@ def _sub_abs_lt_square_mul_sub_where_mean(
 ) -> torch.Tensor:
     """Return mean(where(lt(abs(sub(predictions, targets)), 1), mul(square(abs(sub(predictions,
     targets))), 0.5), sub(abs(sub(predictions, targets)), 0.5))) over all dimensions."""
-    shape = torch.broadcast_shapes(predictions.shape, targets.shape)
-    predictions = _readable("predictions", predictions.expand(shape), torch.float32)
-    targets = _readable("targets", targets.expand(shape), torch.float32)
+    shape = _broadcast(predictions.shape, targets.shape)
+    predictions = _readable("predictions", predictions, torch.float32, shape)
+    targets = _readable("targets", targets, torch.float32, shape)
     kept, length = torch.Size(()), shape.numel()
     out = torch.empty(kept, dtype=torch.float32, device=predictions.device)
     rows = kept.numel()

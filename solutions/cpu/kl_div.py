@@ -2,7 +2,7 @@
 # problem: kl_div
 # source: kl_div.yaml (sha256 bdf713384af0690e)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 b66d92cc4672d3f1)
+# templates: frame/head.py.jinja (sha256 6c28b966fde26d1a)
 # render again: kernelgen render kl_div --backend cpp
 """Kullback-Leibler divergence of two distributions a row.
 
@@ -166,24 +166,42 @@ def _library() -> ctypes.CDLL:
     return ctypes.CDLL(path)
 
 
+@functools.cache
+def _function(name: str, pointers: int, numbers: int, sizes: int) -> ctypes._CFuncPtr:
+    """Return a function of the library, which takes so many of each."""
+    function = getattr(_library(), name)
+    types = [ctypes.c_void_p] * pointers + [ctypes.c_float] * numbers + [ctypes.c_int64] * sizes
+    function.argtypes = [*types, ctypes.c_int]  # of threads
+    return function
+
+
 def _launch(
     name: str,
-    tensors: tuple[torch.Tensor, ...],
+    tensors: tuple[torch.Tensor | None, ...],
     sizes: tuple[int, ...],
     numbers: tuple[float, ...] = (),
 ) -> None:
     """Run a function on torch's number of threads."""
-    arguments = [ctypes.c_void_p(tensor.data_ptr()) for tensor in tensors]
-    arguments += [ctypes.c_float(number) for number in numbers]
-    arguments += [ctypes.c_int64(size) for size in sizes]
-    getattr(_library(), name + "_run")(*arguments, torch.get_num_threads())
+    function = _function(name + "_run", len(tensors), len(numbers), len(sizes))
+    pointers = [0 if tensor is None else tensor.data_ptr() for tensor in tensors]
+    function(*pointers, *numbers, *sizes, torch.get_num_threads())
 
 
-def _readable(name: str, tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """Return a tensor as contiguous memory, or say why the kernels cannot read it."""
-    if tensor.device.type != "cpu" or tensor.dtype != dtype:
+@functools.lru_cache(1024)  # torch takes 10 us
+def _broadcast(*shapes: torch.Size) -> torch.Size:
+    """Return the shape that tensors of these shapes broadcast to."""
+    return torch.broadcast_shapes(*shapes)
+
+
+def _readable(
+    name: str, tensor: torch.Tensor, dtype: torch.dtype, shape: torch.Size | None = None
+) -> torch.Tensor:
+    """Return a tensor, expanded to a shape, as contiguous memory, or say why no kernel reads it."""
+    if not tensor.is_cpu or tensor.dtype != dtype:
         found = f"{tensor.dtype} on {tensor.device}"
         raise ValueError(f"{name}: expected {dtype} on the CPU, got {found}")
+    if shape is not None and tensor.shape != shape:
+        tensor = tensor.expand(shape)
     return tensor.contiguous()
 
 
@@ -198,9 +216,9 @@ def _log_mul_eq_masked_fill_log_mul_sub_sum(
 ) -> torch.Tensor:
     """Return div(sum(sub(masked_fill(mul(targets, log(targets)), eq(targets, 0), 0), mul(targets,
     log(predictions)))), size_) over all dimensions."""
-    shape = torch.broadcast_shapes(targets.shape, predictions.shape)
-    targets = _readable("targets", targets.expand(shape), torch.float32)
-    predictions = _readable("predictions", predictions.expand(shape), torch.float32)
+    shape = _broadcast(targets.shape, predictions.shape)
+    targets = _readable("targets", targets, torch.float32, shape)
+    predictions = _readable("predictions", predictions, torch.float32, shape)
     kept, length = torch.Size(()), shape.numel()
     out = torch.empty(kept, dtype=torch.float32, device=targets.device)
     rows = kept.numel()

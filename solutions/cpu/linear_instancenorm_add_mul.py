@@ -2,7 +2,7 @@
 # problem: linear_instancenorm_add_mul
 # source: linear_instancenorm_add_mul.yaml (sha256 9f30f4d36f97cc7e)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 ec6c274725b634e2)
+# templates: frame/head.py.jinja (sha256 27b5c14c1fac512f)
 # schedule: batch=512 slice=16384
 # render again: kernelgen render linear_instancenorm_add_mul --backend cpp
 """Linear, InstanceNorm over each row's features, then (h + y) * y.
@@ -194,24 +194,42 @@ def _library() -> ctypes.CDLL:
     return ctypes.CDLL(path)
 
 
+@functools.cache
+def _function(name: str, pointers: int, numbers: int, sizes: int) -> ctypes._CFuncPtr:
+    """Return a function of the library, which takes so many of each."""
+    function = getattr(_library(), name)
+    types = [ctypes.c_void_p] * pointers + [ctypes.c_float] * numbers + [ctypes.c_int64] * sizes
+    function.argtypes = [*types, ctypes.c_int]  # of threads
+    return function
+
+
 def _launch(
     name: str,
-    tensors: tuple[torch.Tensor, ...],
+    tensors: tuple[torch.Tensor | None, ...],
     sizes: tuple[int, ...],
     numbers: tuple[float, ...] = (),
 ) -> None:
     """Run a function on torch's number of threads."""
-    arguments = [ctypes.c_void_p(tensor.data_ptr()) for tensor in tensors]
-    arguments += [ctypes.c_float(number) for number in numbers]
-    arguments += [ctypes.c_int64(size) for size in sizes]
-    getattr(_library(), name + "_run")(*arguments, torch.get_num_threads())
+    function = _function(name + "_run", len(tensors), len(numbers), len(sizes))
+    pointers = [0 if tensor is None else tensor.data_ptr() for tensor in tensors]
+    function(*pointers, *numbers, *sizes, torch.get_num_threads())
 
 
-def _readable(name: str, tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """Return a tensor as contiguous memory, or say why the kernels cannot read it."""
-    if tensor.device.type != "cpu" or tensor.dtype != dtype:
+@functools.lru_cache(1024)  # torch takes 10 us
+def _broadcast(*shapes: torch.Size) -> torch.Size:
+    """Return the shape that tensors of these shapes broadcast to."""
+    return torch.broadcast_shapes(*shapes)
+
+
+def _readable(
+    name: str, tensor: torch.Tensor, dtype: torch.dtype, shape: torch.Size | None = None
+) -> torch.Tensor:
+    """Return a tensor, expanded to a shape, as contiguous memory, or say why no kernel reads it."""
+    if not tensor.is_cpu or tensor.dtype != dtype:
         found = f"{tensor.dtype} on {tensor.device}"
         raise ValueError(f"{name}: expected {dtype} on the CPU, got {found}")
+    if shape is not None and tensor.shape != shape:
+        tensor = tensor.expand(shape)
     return tensor.contiguous()
 
 
@@ -224,12 +242,12 @@ def _expect(name: str, found: object, expected: object) -> None:
 def _instance_norm_add_mul(x: torch.Tensor, y_apart: torch.Tensor) -> torch.Tensor:
     """Return mul(add(mul(sub(x, mean(x)), rsqrt(add(variance(x), 1e-05))), y_apart), y_apart)."""
     shape = x.shape
-    whole = torch.broadcast_shapes(shape, y_apart.shape)
+    whole = _broadcast(shape, y_apart.shape)
     _expect("the shape of x", shape, whole)
     _expect("dimensions of x", len(shape), 3 if len(shape) < 4 else 4)
     length = shape[-2 :].numel()
     x = _readable("x", x, torch.float32)
-    y_apart = _readable("y_apart", y_apart.expand(shape), torch.float32)
+    y_apart = _readable("y_apart", y_apart, torch.float32, shape)
     out = torch.empty(shape, dtype=torch.float32, device=x.device)
     if shape.numel() > 0:
         sizes = (shape.numel() // length, length, 1)
@@ -251,8 +269,9 @@ class ModelNew(nn.Module):
         _library()  # compiled here rather than in the first call
 
     def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-        linear = torch.ops.aten.linear.default(x, self.linear.weight, self.linear.bias)
-        unsqueeze = linear.unsqueeze(1)
+        linear = self.linear
+        linear_ = torch.ops.aten.linear.default(x, linear.weight, linear.bias)
+        unsqueeze = linear_.unsqueeze(1)
         unsqueeze_1 = unsqueeze.unsqueeze(1)
         y_apart = y.unflatten(1, [1, 1, -1])
         mul_apart = _instance_norm_add_mul(unsqueeze_1, y_apart)

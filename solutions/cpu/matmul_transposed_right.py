@@ -2,7 +2,7 @@
 # problem: matmul_transposed_right
 # source: matmul_transposed_right.yaml (sha256 4e5a22fc58b44fb0)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 7ad2165d8a8dcb85)
+# templates: frame/head.py.jinja (sha256 cd3697f94282f6d3)
 # schedule: depth=64
 # render again: kernelgen render matmul_transposed_right --backend cpp
 """Product of a matrix and the transpose of another.
@@ -192,18 +192,45 @@ def _library() -> ctypes.CDLL:
     return ctypes.CDLL(path)
 
 
+@functools.cache
+def _function(name: str, pointers: int, numbers: int, sizes: int) -> ctypes._CFuncPtr:
+    """Return a function of the library, which takes so many of each."""
+    function = getattr(_library(), name)
+    types = [ctypes.c_void_p] * pointers + [ctypes.c_float] * numbers + [ctypes.c_int64] * sizes
+    function.argtypes = [*types, ctypes.c_int]  # of threads
+    return function
+
+
+def _launch(
+    name: str,
+    tensors: tuple[torch.Tensor | None, ...],
+    sizes: tuple[int, ...],
+    numbers: tuple[float, ...] = (),
+) -> None:
+    """Run a function on torch's number of threads."""
+    function = _function(name + "_run", len(tensors), len(numbers), len(sizes))
+    pointers = [0 if tensor is None else tensor.data_ptr() for tensor in tensors]
+    function(*pointers, *numbers, *sizes, torch.get_num_threads())
+
+
+@functools.lru_cache(1024)  # torch takes 10 us
+def _broadcast(*shapes: torch.Size) -> torch.Size:
+    """Return the shape that tensors of these shapes broadcast to."""
+    return torch.broadcast_shapes(*shapes)
+
+
 def _factors(a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Size]:
     """Return (batches, rows, depth) and (batches, columns, depth), and the shape of their product.
 
     It is that of torch.matmul, of factors of any strides.
     """
     for tensor in (a, b):
-        if tensor.device.type != "cpu" or tensor.dtype != torch.float32:
+        if not tensor.is_cpu or tensor.dtype != torch.float32:
             found = f"{tensor.dtype} on {tensor.device}"
             raise ValueError(f"expected torch.float32 on the CPU, got {found}")
     if min(a.dim(), b.dim()) < 2 or a.shape[-1] != b.shape[-2]:
         raise ValueError(f"{tuple(a.shape)} and {tuple(b.shape)} cannot be multiplied")
-    batches = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    batches = _broadcast(a.shape[:-2], b.shape[:-2])
     shape = torch.Size((*batches, a.shape[-2], b.shape[-1]))
     if b.dim() == 2:  # one product of all rows
         return a.flatten(0, -2)[None], b.mT[None], shape
@@ -219,13 +246,9 @@ def _multiply(
     sizes: tuple[int, ...] = (),
     numbers: tuple[float, ...] = (),
 ) -> None:
-    """Multiply (batches, rows, depth) by columns' rows on torch's number of threads."""
-    library = _library()
-    sizes = (*a.shape[:2], *b.shape[1:], *a.stride(), *b.stride(), *sizes)
-    sizes = [ctypes.c_int64(size) for size in sizes]
-    numbers = [ctypes.c_float(number) for number in numbers]
-    pointers = [ctypes.c_void_p(t if t is None else t.data_ptr()) for t in (a, b, *tensors)]
-    getattr(library, f"{name}_run")(*pointers, *numbers, *sizes, torch.get_num_threads())
+    """Multiply (batches, rows, depth) by columns' rows, in whatever order of memory."""
+    places = (*a.shape[:2], *b.shape[1:], *a.stride(), *b.stride())
+    _launch(name, (a, b, *tensors), (*places, *sizes), numbers)
 
 
 def _matmul(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:

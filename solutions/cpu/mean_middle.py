@@ -2,7 +2,7 @@
 # problem: mean_middle
 # source: mean_middle.yaml (sha256 76336ccb26918906)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 b66d92cc4672d3f1)
+# templates: frame/head.py.jinja (sha256 00cd4f466737a859)
 # render again: kernelgen render mean_middle --backend cpp
 """mean over dimension 1.
 
@@ -143,24 +143,36 @@ def _library() -> ctypes.CDLL:
     return ctypes.CDLL(path)
 
 
+@functools.cache
+def _function(name: str, pointers: int, numbers: int, sizes: int) -> ctypes._CFuncPtr:
+    """Return a function of the library, which takes so many of each."""
+    function = getattr(_library(), name)
+    types = [ctypes.c_void_p] * pointers + [ctypes.c_float] * numbers + [ctypes.c_int64] * sizes
+    function.argtypes = [*types, ctypes.c_int]  # of threads
+    return function
+
+
 def _launch(
     name: str,
-    tensors: tuple[torch.Tensor, ...],
+    tensors: tuple[torch.Tensor | None, ...],
     sizes: tuple[int, ...],
     numbers: tuple[float, ...] = (),
 ) -> None:
     """Run a function on torch's number of threads."""
-    arguments = [ctypes.c_void_p(tensor.data_ptr()) for tensor in tensors]
-    arguments += [ctypes.c_float(number) for number in numbers]
-    arguments += [ctypes.c_int64(size) for size in sizes]
-    getattr(_library(), name + "_run")(*arguments, torch.get_num_threads())
+    function = _function(name + "_run", len(tensors), len(numbers), len(sizes))
+    pointers = [0 if tensor is None else tensor.data_ptr() for tensor in tensors]
+    function(*pointers, *numbers, *sizes, torch.get_num_threads())
 
 
-def _readable(name: str, tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """Return a tensor as contiguous memory, or say why the kernels cannot read it."""
-    if tensor.device.type != "cpu" or tensor.dtype != dtype:
+def _readable(
+    name: str, tensor: torch.Tensor, dtype: torch.dtype, shape: torch.Size | None = None
+) -> torch.Tensor:
+    """Return a tensor, expanded to a shape, as contiguous memory, or say why no kernel reads it."""
+    if not tensor.is_cpu or tensor.dtype != dtype:
         found = f"{tensor.dtype} on {tensor.device}"
         raise ValueError(f"{name}: expected {dtype} on the CPU, got {found}")
+    if shape is not None and tensor.shape != shape:
+        tensor = tensor.expand(shape)
     return tensor.contiguous()
 
 
@@ -174,7 +186,7 @@ def _mean(x: torch.Tensor) -> torch.Tensor:
     """Return mean(x) over dimensions (1)."""
     shape = x.shape
     _expect("the number of dimensions", len(shape), 3)
-    x = _readable("x", x.expand(shape), torch.float32)
+    x = _readable("x", x, torch.float32, shape)
     kept, length = torch.Size((shape[0], shape[2])), shape[1]
     out = torch.empty(kept, dtype=torch.float32, device=x.device)
     rows = kept.numel()

@@ -1,6 +1,6 @@
 """The record of a reduction."""
 
-from kernelgen.engines.stage import Kernel
+from kernelgen.engines.stage import Kernel, Operand
 
 
 class Reduce(Kernel, frozen=True, kw_only=True, tag="reduce"):
@@ -13,6 +13,11 @@ class Reduce(Kernel, frozen=True, kw_only=True, tag="reduce"):
 
     dims: tuple[int, ...]
     keepdim: bool
+
+    @property
+    def replaceable(self) -> tuple[Operand, ...]:
+        """Operands of the epilogue that have an element for each result."""
+        return tuple(o for o in self.beside if o.pattern == "each" and not o.is_number)
 
     @property
     def extent_in_words(self) -> str:

@@ -97,7 +97,13 @@ def named_results(stage: Kernel, values: Sequence[str]) -> list[dict[str, str]]:
     """Return a template's names for results, whose values are C expressions."""
     outs = [f"out_{n + 1}" for n in range(len(values))] if values[1:] else ["out"]
     return [
-        {"name": out, "c_type": C_TYPES[r.type.dtype], "dtype": r.type.dtype, "value": value}
+        {
+            "name": out,
+            "c_type": C_TYPES[r.type.dtype],
+            "dtype": r.type.dtype,
+            "value": value,
+            "into": r.into,
+        }
         for out, r, value in zip(outs, stage.results, values, strict=True)
     ]
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from kernelgen.graph.graph import Argument, Graph, Node, Reference
+from kernelgen.graph.graph import Argument, Graph, Node, Reference, renamed
 from kernelgen.planning.rewrites.builder import Builder, rewritten
 
 _RUNNING = ("running_mean", "running_var")
@@ -96,31 +96,41 @@ NORMS = {
 
 
 def with_running_statistics(graph: Graph) -> Graph:
-    """Return a graph in which norms say what they leave in their running statistics."""
-    paths = {i.name: i.path for i in graph.inputs if i.kind == "buffer"}
-    updates = dict(graph.updates)
+    """Return a graph in which norms say what they leave in their running statistics.
+
+    Who reads them later, such as a second call, reads what was left.
+    """
+    held = {i.name for i in graph.inputs if i.kind != "buffer"}
+    now: dict[str, str] = {}  # a value -> what its memory holds
+
+    def found(name: str) -> str:
+        return now.get(name, name)
 
     def become(node: Node, builder: Builder) -> list[Node]:
         kept = {
-            key: paths[value.name]
+            key: value.name
             for key in _RUNNING
-            if isinstance(value := node.arguments.get(key), Reference) and value.name in paths
+            if isinstance(value := node.arguments.get(key), Reference) and value.name not in held
         }
+        arguments = {key: renamed(value, found) for key, value in node.arguments.items()}
+        node = msgspec.structs.replace(node, arguments=arguments)
         if node.aten not in _KEEPING or len(kept) != len(_RUNNING):
             return [node]
-        # A second call begins with what the first one left.
-        left = {key: Reference(updates[path]) for key, path in kept.items() if path in updates}
-        made, values = _with_updates(builder, node, {**node.arguments, **left})
-        updates.update({kept[key]: value.name for key, value in values.items()})
+        made, values = _with_updates(builder, node)
+        now.update({kept[key]: value.name for key, value in values.items()})
         return made
 
-    return msgspec.structs.replace(rewritten(graph, become), updates=updates)
+    made = rewritten(graph, become)
+    updates = {path: found(value) for path, value in graph.updates.items()}
+    for buffer in (i for i in graph.inputs if i.name in now):
+        updates.setdefault(buffer.path, now[buffer.name])
+    outputs = tuple(map(found, graph.outputs))
+    return msgspec.structs.replace(made, updates=updates, outputs=outputs)
 
 
-def _with_updates(
-    b: Builder, node: Node, arguments: dict[str, Argument]
-) -> tuple[list[Node], dict[str, Reference]]:
+def _with_updates(b: Builder, node: Node) -> tuple[list[Node], dict[str, Reference]]:
     """Return the nodes that a norm becomes, and its running statistics after it."""
+    arguments = node.arguments
     x, momentum = arguments["input"], arguments["momentum"]
     if arguments[_KEEPING[node.aten]] is not True or not _is_float(b, x):
         return [node], {}

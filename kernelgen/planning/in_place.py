@@ -1,0 +1,68 @@
+"""Updates of buffers in place: the stage that makes a value writes it there, without a copy."""
+
+from collections.abc import Iterable
+
+import msgspec
+
+from kernelgen.engines.stage import Library, Stage, Views, reads, writes
+from kernelgen.graph.graph import Reference, strides_of
+from kernelgen.planning.plan import Plan, Source
+
+# Operators of torch that leave their result in their first argument where they end in `_`.
+_OPERATORS = frozenset(("add.Tensor", "sub.Tensor", "mul.Tensor"))
+
+
+def with_updates_in_place(plan: Plan) -> Plan:
+    """Return a plan whose stages write the buffers that they are the last to read."""
+    stages, in_place = list(plan.stages), dict[str, str]()
+    views = Views(stages, {source.name: source.type for source in plan.sources})
+    for source in plan.sources:
+        if source.path not in plan.updates or source.path in plan.attributes:
+            continue
+        made = views.looked_at(plan.updates[source.path])
+        at = next((n for n, stage in enumerate(stages) if made in writes(stage)), None)
+        changed = None if at is None else _written(stages[at], made, source, views)
+        if at is None or changed is None:
+            continue
+        held = {*plan.outputs, *(v for path, v in plan.updates.items() if path != source.path)}
+        read = {v for stage in stages[at + 1 :] if not _is_view(stage) for v in reads(stage)}
+        if _perhaps_in(source.name, stages).isdisjoint(held | read) and _perhaps_in(
+            made, stages
+        ).isdisjoint(held):
+            stages[at], in_place[source.path] = changed, made
+    updates = {path: value for path, value in plan.updates.items() if path not in in_place}
+    return msgspec.structs.replace(plan, stages=tuple(stages), updates=updates, in_place=in_place)
+
+
+def _written(stage: Stage, made: str, source: Source, views: Views) -> Stage | None:
+    """Return a stage that leaves a result in a buffer; None where it cannot."""
+    of = source.type
+    if isinstance(stage, Library):
+        first, *others = stage.arguments.values()
+        alone = first == Reference(source.name) and reads(stage).count(source.name) == 1
+        fits = stage.types == (of,) and stage.aten in _OPERATORS and bool(others)
+        return msgspec.structs.replace(stage, in_place=True) if alone and fits else None
+    at = [views.looked_at(value) for value in reads(stage)].count(source.name)
+    found = [o for o in stage.replaceable if views.looked_at(o.value) == source.name]
+    if at != 1 or not found or of.strides != strides_of(of.shape):
+        return None
+    (operand,) = found
+    (result,) = (one for one in stage.results if one.value == made)
+    if (operand.type.dtype, operand.type.shape) != (result.type.dtype, result.type.shape):
+        return None
+    changed = msgspec.structs.replace(result, into=operand.name)
+    results = tuple(changed if one is result else one for one in stage.results)
+    return msgspec.structs.replace(stage, results=results)
+
+
+def _perhaps_in(value: str, stages: Iterable[Stage]) -> set[str]:
+    """Return what may lie in a value's memory: views of it, and what torch makes of it."""
+    found = {value}
+    for stage in stages:
+        if isinstance(stage, Library) and found.intersection(reads(stage)):
+            found.update(stage.results)
+    return found
+
+
+def _is_view(stage: Stage) -> bool:
+    return isinstance(stage, Library) and stage.view

@@ -1,0 +1,125 @@
+"""Values that forward leaves in buffers, written there by the stages that make them."""
+
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from planned_models import Planned, problem_of
+
+from kernelgen.problem.record import Backend
+
+BACKENDS: tuple[Backend, ...] = ("cuda", "cpp")
+X = "torch.randn(4, 6, 8)"
+NORM = "self.norm = nn.BatchNorm1d(6)\n"
+BUFFERS = {
+    "mean": "torch.linspace(0.0, 1.0, 6)",
+    "state": "torch.ones(4, 6, 8)",
+    "tall": "torch.ones(4, 8, 6).mT",
+    "calls": "torch.tensor(3)",
+}
+LAYERS = NORM + "\n".join(f"self.register_buffer({n!r}, {t})" for n, t in BUFFERS.items())
+MOVING = "self.mean.mul_(0.9).add_(0.1 * x.mean((0, 2)))"
+
+
+def checked(folder: Path, compiled: Path, backend: Backend, **texts: Any) -> Planned:
+    """Compare results and buffers with a Model's over three calls, on inputs that change."""
+    texts = {"layers": LAYERS, "x": X, **texts}
+    planned = Planned(problem_of(folder, texts.pop("forward"), **texts), backend, compiled)
+    models = planned.models()
+    same(planned, models)
+    return planned
+
+
+def same(planned: Planned, models: tuple[Any, Any]) -> None:
+    reference, candidate = models
+    for _ in range(3):
+        x = torch.randn(4, 6, 8)
+        torch.testing.assert_close(planned.run(x, model=candidate), reference(x))
+        torch.testing.assert_close(candidate.state_dict(), reference.state_dict())
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize(
+    ("before", "forward", "launches", "copies"),
+    [
+        ("", "self.norm(x)", 2, 0),
+        (MOVING, "x - self.mean.view(-1, 1)", 2, 0),
+        ("self.state.mul_(0.5).add_(x)", "self.state.relu()", 1, 0),
+        ("self.state.copy_(x.exp() + self.state)", "x + 1", 1, 0),
+        ("self.state.copy_(x.exp() + self.state)", "x.sum()", 2, 0),
+        # An operator of torch's writes where it reads: what the next one reads is no buffer yet.
+        ("self.calls += 2", "x.relu()", 1, 0),
+        ("self.calls += 2\nself.calls *= 3", "x.relu()", 1, 1),
+    ],
+)
+def test_no_value_is_copied(  # noqa: PLR0913, PLR0917 - a row of the table
+    before: str,
+    forward: str,
+    launches: int,
+    copies: int,
+    backend: Backend,
+    tmp_path: Path,
+    compiled_folder: Path,
+) -> None:
+    planned = checked(tmp_path, compiled_folder, backend, before=before, forward=forward)
+    text = planned.text
+    assert text.count(".copy_(") - text.count(" is not given_") == copies
+    assert len(planned.launched) == launches
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize(
+    ("before", "forward"),
+    [
+        # Read again after it is known what will be left in it.
+        (f"old = self.mean.clone()\n{MOVING}", "(x * old.view(-1, 1)).softmax(-1)"),
+        ("old = self.mean + 0\nself.mean.mul_(2)", "x.cumsum(2) * old.view(6, 1)"),
+        # Returned, or left in another buffer as well.
+        (MOVING, "(x, self.mean)"),
+        ("new = self.state * 0.5 + x\nself.state.copy_(new)", "(new, x.sum())"),
+        ("new = self.state + x\nself.state.copy_(new)\nself.tall.copy_(new)", "x * 2"),
+        ("self.calls.add_(1)", "(x, self.calls)"),
+        # Of other elements than those that it is left in, or of another order in memory.
+        ("self.state.copy_(self.state.flip(0) + x)", "x * 2"),
+        ("self.state.copy_(self.state[:1] + x)", "x * 2"),
+        ("self.tall.mul_(0.5).add_(x)", "self.tall.relu()"),
+        ("self.mean.copy_(self.mean.sum() * x.sum((0, 2)))", "x * 2"),
+    ],
+)
+def test_who_holds_a_buffer_has_its_values(
+    before: str, forward: str, backend: Backend, tmp_path: Path, compiled_folder: Path
+) -> None:
+    checked(tmp_path, compiled_folder, backend, before=before, forward=forward)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize(
+    ("before", "forward"),
+    [
+        ("", "(self.norm(x), self.norm.running_mean)"),
+        ("y = self.norm(x)\nself.norm.running_mean.mul_(0.5)", "y"),
+        ("self.norm.running_mean.mul_(0.5)\nself.norm.running_var.fill_(2.0)", "self.norm(x)"),
+        ("y = self.norm(x)", "self.norm(y * self.norm.running_var.view(-1, 1)) + y"),
+        ("with torch.no_grad():\n    y = self.norm(x)", "y - self.norm.running_mean.sum()"),
+    ],
+)
+def test_running_statistics_are_read_as_a_norm_left_them(
+    before: str, forward: str, backend: Backend, tmp_path: Path, compiled_folder: Path
+) -> None:
+    checked(tmp_path, compiled_folder, backend, before=before, forward=forward)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_buffer_may_lie_in_memory_as_it_did_not_when_it_was_traced(
+    backend: Backend, tmp_path: Path, compiled_folder: Path
+) -> None:
+    texts = {"before": "self.state.mul_(0.5).add_(x)\n" + MOVING, "forward": "self.state.relu()"}
+    planned = checked(tmp_path, compiled_folder, backend, **texts)
+    others = {"state": torch.ones(4, 8, 6).mT, "mean": torch.ones(12)[::2]}
+    for name, other in others.items():
+        models = planned.models()
+        for model in models:
+            setattr(model, name, deepcopy(other))
+        same(planned, models)
