@@ -142,7 +142,8 @@ def test_list_is_one_line_a_problem_when_piped() -> None:
     result = run("list")
 
     assert result.exit_code == 0
-    lines = [line.split("\t") for line in result.stdout.splitlines()]
+    heading, *lines = [line.split("\t") for line in result.stdout.splitlines()]
+    assert heading == ["problem", "summary", "constants", "cases", "solution", "KernelBench"]
     assert [line[0] for line in lines] == list(problem_names())
     groupnorm = lines[[line[0] for line in lines].index("groupnorm")]
     assert "spatial=512x512" in groupnorm[2]
@@ -167,6 +168,17 @@ def test_a_narrow_terminal_gets_fewer_columns_and_whole_names(width: int, *, who
     assert heading.startswith("problem")
     assert line.startswith("a_name_of_many_letters ")
     assert ("n=3" in line, "a_solution_of_many_letters" in line) == (whole, whole)
+
+
+def test_eighty_columns_have_summaries_and_numbers() -> None:
+    file = io.StringIO()
+    rows = [Row(**row) for row in json.loads(run("list", "--json").stdout)]
+    show(rows, Console(file=file, width=80))
+    heading, *lines = file.getvalue().splitlines()
+    assert heading.split() == ["problem", "summary", "KernelBench"]
+    assert all(len(line) <= 80 for line in lines)
+    (pool,) = (line for line in lines if line.startswith("conv_transpose3d_batchnorm_pool "))
+    assert "  3-D transposed convolution of s…  2/72" in pool
 
 
 def test_list_says_where_a_solution_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

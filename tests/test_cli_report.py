@@ -1,5 +1,6 @@
 """`kernelgen report`: which files it takes, and where it writes what."""
 
+import csv
 import json
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from click.testing import CliRunner, Result
 from report_runs import failed, full, passed, run_of
 
 from kernelgen.cli import program
+from kernelgen.cli.report import keep_last
 from kernelgen.grading.verdict import Status
 from kernelgen.report.json_report import encode
 
@@ -54,6 +56,37 @@ def test_either_may_go_to_stdout(record: Path, option: str, start: bytes) -> Non
     result = invoke(record, option, "-")
     assert result.stdout_bytes.lstrip().startswith(start)
     assert result.stderr == ""
+
+
+def test_the_table_is_written_whole_for_other_programs(record: Path, tmp_path: Path) -> None:
+    result = invoke(record, "--csv", tmp_path / "a.csv", "--markdown", "-")
+    head, rule, *verdicts = result.stdout.splitlines()
+    assert [line.split(" | ")[0] for line in verdicts] == ["| full", "| bad"]
+    assert head.count("|") == rule.count("|")
+    with (tmp_path / "a.csv").open(encoding="utf-8", newline="") as file:
+        rows = list(csv.reader(file))
+    assert [row[0] for row in rows] == ["solution", "full", "bad"]
+    assert len({len(row) for row in rows}) == 1
+    assert rows[1][rows[0].index("vs eager [95 %]")].endswith("faster")
+
+
+def test_without_a_run_it_is_the_last_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    result = invoke()
+    assert result.exit_code == 2
+    assert "no run is kept yet; give RUN.json, or grade something first" in result.stderr
+    keep_last(run_of(passed("first.py")))
+    keep_last(run_of(passed("second.py")))
+    assert "\nsecond " in invoke().stdout
+
+
+def test_a_run_that_cannot_be_kept_fails_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "kernelgen").write_text("")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    keep_last(run_of(passed()))
+    assert capsys.readouterr().err.startswith("not kept for `kernelgen report`: ")
 
 
 def test_a_run_may_come_from_stdin(record: Path) -> None:

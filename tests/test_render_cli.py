@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from kernelbench_trees import PROBLEM, checkout
 import kernelgen
 from kernelgen.cli import program
 from kernelgen.cli.render import command
-from kernelgen.errors import ExitCode, UserError
+from kernelgen.errors import ExitCode, KernelgenFault, UserError
 from kernelgen.kernelbench.generated import Wanted, generated_files
 from kernelgen.problem.library import all_problems, load_problem
 from kernelgen.problem.record import Backend, Problem
@@ -48,6 +49,44 @@ def test_a_problem_is_written_to_solutions_and_then_left_alone() -> None:
     assert first.stderr == "solutions/groupnorm.py: written\n"
     assert second.stderr == "solutions/groupnorm.py: unchanged\n"
     assert Path("solutions/groupnorm.py").read_text() == render(load_problem("groupnorm"))
+
+
+def test_files_that_stay_as_they_are_are_counted() -> None:
+    names = ("relu", "tanh", "scale")
+    assert invoke(*names).stderr.count(": written\n") == len(names)
+    Path("solutions/tanh.py").write_text("")
+    assert invoke(*names, "--check").stderr == (
+        "solutions/tanh.py: differs\n2 of 3 files are up to date\n"
+        "1 of 3 files are not what would be rendered now\n"
+    )
+    assert invoke(*names).stderr == "solutions/tanh.py: written\n2 of 3 files are unchanged\n"
+    assert invoke(*names).stderr == "3 of 3 files are unchanged\n"
+
+
+@pytest.mark.parametrize(
+    ("named", "arch"),
+    [("sm_86", "sm_80"), ("sm_89", "sm_80"), ("sm_90", "sm_90a"), ("sm_120", "sm_80")],
+)
+def test_a_gpu_that_no_kernel_is_written_for_gets_what_runs_on_it(named: str, arch: str) -> None:
+    result = invoke("matmul", "--arch", named, "-o", "-")
+    assert result.stderr == f"--arch {named}: rendered for {arch}, which runs there\n"
+    assert result.stdout == render(load_problem("matmul"), arch=arch)
+
+
+def test_native_is_the_gpu_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = SimpleNamespace(devices=[SimpleNamespace(compute_capability=(8, 9))], reason="")
+    monkeypatch.setattr("kernelgen.hardware.device.survey_gpus", lambda: found)
+    result = invoke("softmax", "--arch", "native", "-o", "-")
+    assert result.stderr == "--arch native: rendered for sm_80, which runs there\n"
+    found.devices, found.reason = [], "no driver"
+    with pytest.raises(KernelgenFault, match=r"there is no GPU: no driver; --arch names another"):
+        CliRunner().invoke(command, ["relu", "--arch", "native"], catch_exceptions=False)
+
+
+def test_other_architectures_are_refused() -> None:
+    result = invoke("relu", "--arch", "sm_75")
+    assert result.exit_code == ExitCode.USAGE
+    assert "expected one of sm_80, sm_90a, sm_100a, sm_NN of another GPU or native" in result.stderr
 
 
 def test_output_to_stdout_and_to_a_file() -> None:

@@ -298,13 +298,12 @@ def test_details_come_first_and_those_of_a_pass_are_asked_for() -> None:
     run = run_of(passed(), warned, failed(Status.TIMEOUT))
     text = shown(run)
     assert text.index("candidates/bad.py: TIMEOUT") < text.index("solution")
-    assert "line 3: prints" not in text
-    assert "\npassed with warnings or remarks, which -v shows: w.py\n" in text
+    assert "\nwarning: line 3: prints: w.py\n" in text
     told = shown(run, verbose=True)
     assert "✓ solutions/groupnorm.py: PASSED\n" in told
     assert "✓ w.py: PASSED, with warnings\n" in told
     assert "    warning: line 3: prints\n" in told
-    assert "which -v shows" not in told
+    assert "line 3: prints: w.py" not in told
     assert "hello" not in told
 
 

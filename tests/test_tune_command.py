@@ -149,7 +149,7 @@ def test_without_a_gpu_there_is_one_line(
     )
     result = tune(backend="cuda")
     assert result.exit_code == ExitCode.GRADER_FAULT
-    words = "there is no GPU to tune for: no driver; --backend cpp tunes for the CPU"
+    words = "there is no GPU: no driver; --backend cpp tunes for the CPU"
     assert (result.stdout, result.stderr) == ("", f"error: {words}\n")
     assert graded.asked == []
     assert text

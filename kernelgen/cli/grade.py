@@ -9,8 +9,7 @@ import click
 
 from kernelgen.build.toolchain import builds_folder
 from kernelgen.cli import kernelbench, options
-from kernelgen.cli.report import DOCUMENT_OPTIONS, Documents, steps, until_stopped
-from kernelgen.destination import STDOUT
+from kernelgen.cli.report import DOCUMENT_OPTIONS, Documents, keep_last, steps, until_stopped
 from kernelgen.errors import UserError
 from kernelgen.grading.options import QUICK_SAMPLES, GradeOptions, Observer
 from kernelgen.grading.queue.journal import Journal
@@ -126,9 +125,6 @@ _DEFAULTS = GradeOptions()
 def command(  # noqa: PLR0913 - one parameter an option
     paths: tuple[Path, ...],
     *,
-    json: Path | None,
-    html: Path | None,
-    junit: Path | None,
     jobs: int | None,
     gpus: tuple[str, ...] | None,
     cluster: str | None,
@@ -155,9 +151,9 @@ def command(  # noqa: PLR0913 - one parameter an option
     from kernelgen.report.run_table import show
 
     verbosity = Verbosity.of(quiet=quiet, verbose=verbose)
+    documents = Documents(**{name: given.pop(name) for name in Documents.__struct_fields__})
     runs = kernelbench.run_folders(paths, given)
     asked = _options(gpus=gpus, cluster=cluster, **given)
-    documents = Documents(json=json, html=html, junit=junit)
     own = None if runs is None else runs.problems
     paths = paths if own is None else tuple(own)
     with _journal(resume) as journal:
@@ -185,13 +181,14 @@ def command(  # noqa: PLR0913 - one parameter an option
         raise UserError(f"{places}: nothing to grade; a solution is a *.py file")
     # None is lost if another cannot be written: the disk is full, the reader of a pipe left.
     try:
-        show(run, console_for(stderr=STDOUT in (json, html, junit)), verbose=verbose)
+        show(run, console_for(stderr=documents.on_stdout), verbose=verbose)
     finally:
         try:
             if runs is not None:
                 runs.write(run)
         finally:
-            if not stopped and (json or html):
+            keep_last(run)
+            if not stopped and (documents.json or documents.html):
                 known = {path: one for path, one in (own or {}).items() if isinstance(one, Problem)}
                 with steps("plans", len(run.verdicts)) as each:
                     run = with_plans(run, asked, known, each)

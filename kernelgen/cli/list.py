@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
+_SHORT = 32  # characters of a summary beside the longest name, in 80 columns
+
+
 class Row(msgspec.Struct, frozen=True, kw_only=True):
     """One problem, in short; `kernelgen list --json` prints a list of these.
 
@@ -44,7 +47,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
 def command(*, as_json: bool) -> int:
     """List the problems: those in ./problems, and those that come with kernelgen.
 
-    On a terminal this is a table; piped, it is one line a problem, with tabs.
+    On a terminal this is a table; piped, it is a heading and one line a problem, with tabs.
     """
     files = problem_files()
     rows = [row for row in map(_row, files) if row is not None]
@@ -55,6 +58,7 @@ def command(*, as_json: bool) -> int:
 
         show(rows, console_for(stderr=False))
     else:
+        click.echo("\t".join(name for name, *_ in _COLUMNS))
         for row in rows:
             click.echo("\t".join(cell(row) for *_, cell in _COLUMNS))
     return ExitCode.OK if len(rows) == len(files) else ExitCode.USAGE
@@ -86,6 +90,10 @@ def in_short(value: ConstantValue) -> str:
     return str(value)
 
 
+def _cut(text: str) -> str:
+    return text if len(text) <= _SHORT else f"{text[: _SHORT - 1]}…"
+
+
 def _constants(row: Row) -> str:
     return " ".join(f"{name}={in_short(value)}" for name, value in row.constants.items())
 
@@ -95,9 +103,9 @@ _COLUMNS: tuple[tuple[str, int, Callable[[Row], str]], ...] = (
     ("problem", 0, lambda row: row.name),
     ("summary", 2, lambda row: row.summary),
     ("constants", 5, _constants),
-    ("cases", 1, lambda row: str(row.cases)),
+    ("cases", 3, lambda row: str(row.cases)),
     ("solution", 4, lambda row: row.solution or "-"),
-    ("KernelBench", 3, lambda row: row.kernelbench or "-"),
+    ("KernelBench", 1, lambda row: row.kernelbench or "-"),
 )
 
 
@@ -105,5 +113,9 @@ def show(rows: list[Row], console: "Console") -> None:
     """Print a table, without the columns that a narrow console has no room for."""
     from kernelgen.report.table import Column, print_table
 
-    columns = [Column(heading=name, rank=rank, cell=cell) for name, rank, cell in _COLUMNS]
+    short = Column[Row](heading="summary", rank=1, cell=lambda row: _cut(row.summary))
+    columns = [
+        Column(heading=n, rank=rank, cell=cell, narrower=short if n == "summary" else None)
+        for n, rank, cell in _COLUMNS
+    ]
     print_table(columns, rows, console)

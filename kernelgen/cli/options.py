@@ -10,8 +10,10 @@ import click
 from click.shell_completion import CompletionItem
 
 from kernelgen.destination import check_destination
+from kernelgen.errors import KernelgenFault
 from kernelgen.grading.options import BASELINES, GradeOptions
 from kernelgen.problem.record import LARGEST_TOLERANCE, Backend
+from kernelgen.problem.schedules import architecture_of
 
 Option = Callable[[Any], Any]
 """A decorator that gives a command one more option."""
@@ -59,6 +61,20 @@ class ProblemName(click.types.StringParamType):
         if names:
             return [CompletionItem(name) for name in names]
         return [CompletionItem(incomplete, type="file")]
+
+
+def native_architecture(mend: str) -> str:
+    """Return what the first GPU here takes.
+
+    Raises:
+        KernelgenFault: there is none; it ends with how to do without.
+    """
+    from kernelgen.hardware.device import survey_gpus
+
+    survey = survey_gpus()
+    if not survey.devices:
+        raise KernelgenFault(f"there is no GPU: {survey.reason}; {mend}")
+    return architecture_of(survey.devices[0].compute_capability)
 
 
 def bytes_of(size: str) -> int:

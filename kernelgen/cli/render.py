@@ -13,9 +13,30 @@ from kernelgen.errors import ExitCode, KernelgenFault, UserError
 from kernelgen.kernelbench.generated import file_name
 from kernelgen.problem.library import all_problems, load_problem
 from kernelgen.problem.record import Backend, Problem
+from kernelgen.problem.schedules import architecture_of
 from kernelgen.rendering.files import SOLUTION_FOLDERS, difference, write_if_different
 from kernelgen.rendering.solution import render, render_reference
 from kernelgen.solution.file import NO_KERNEL, STAYS
+
+
+class _Architecture(click.ParamType[str]):
+    """One of ARCHITECTURES, or a GPU that runs what is for one of them."""
+
+    name = "sm_NN|native"
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return the architecture, and say where it is not the one that was named."""
+        if value in ARCHITECTURES:
+            return value
+        if value == "native":
+            found = options.native_architecture("--arch names another")
+        elif (named := re.fullmatch(r"sm_([89]|\d\d)\da?", value)) is not None:
+            found = architecture_of((int(named[1]), 0))
+        else:
+            wanted = f"{', '.join(ARCHITECTURES)}, sm_NN of another GPU or native"
+            self.fail(f"expected one of {wanted}, not {value!r}", param, ctx)
+        click.echo(f"--arch {value}: rendered for {found}, which runs there", err=True)
+        return found
 
 
 def _settings(
@@ -47,8 +68,9 @@ def _settings(
 @options.backend("CUDA kernels or C++ for the CPU [default: cuda; --all --check: both].")
 @click.option(
     "--arch",
-    type=click.Choice(ARCHITECTURES),
-    help=f"GPUs that the fast kernel is for [default: {DEFAULT_ARCHITECTURE}].",
+    type=_Architecture(),
+    help=f"GPUs that the fast kernels are for: {', '.join(ARCHITECTURES)}, another that runs one "
+    f"of these, such as sm_89, or native, the one here [default: {DEFAULT_ARCHITECTURE}].",
 )
 @click.option(
     "--set",
@@ -171,27 +193,36 @@ def _reference(
 
 
 def _finish(texts: dict[Path, str], *, check: bool) -> None:
-    stale = 0
+    stale, alike = 0, 0
     for path, text in texts.items():
         if check:
             if path == STDOUT:
                 raise UserError("--check compares with a file; -o - names none")
             found = difference(path, text)
             click.echo(found, nl=False)
-            click.echo(f"{path}: {'differs' if found else 'up to date'}", err=True)
-            stale += bool(found)
+            if found or len(texts) == 1:
+                click.echo(f"{path}: {'differs' if found else 'up to date'}", err=True)
+            stale, alike = stale + bool(found), alike + (not found)
         elif path == STDOUT:
             click.echo(text, nl=False)
         else:
-            _write(path, text)
+            alike += not _write(path, text, alone=len(texts) == 1)
+    if alike and len(texts) > 1:
+        state = "up to date" if check else "unchanged"
+        click.echo(f"{alike} of {len(texts)} files are {state}", err=True)
     if stale:
         click.echo(f"{stale} of {len(texts)} files are not what would be rendered now", err=True)
         raise click.exceptions.Exit(ExitCode.CANDIDATE_FAILED)
 
 
-def _write(path: Path, text: str) -> None:
-    written = "written" if write_if_different(path, text) else "unchanged"
+def _write(path: Path, text: str, *, alone: bool = True) -> bool:
+    """Write a file and say so; one among several that has the text already is only counted."""
+    changed = write_if_different(path, text)
+    if not (changed or alone):
+        return False
+    written = "written" if changed else "unchanged"
     also = ", no kernel of its own: all of it stays in torch" if NO_KERNEL in text else ""
     if also and (why := re.search(rf"^{STAYS}(.*)$", text, re.MULTILINE)):
         also += f" ({why[1]})"
     click.echo(f"{path}: {written}{also}", err=True)
+    return changed

@@ -1,5 +1,7 @@
 """`kernelgen report`: show recorded runs to people and to CI services."""
 
+import csv
+import io
 import pkgutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
@@ -9,6 +11,7 @@ from typing import TypeVar
 import click
 import msgspec
 
+from kernelgen.build.toolchain import cache_folder
 from kernelgen.cli import options
 from kernelgen.destination import STDOUT, write_whole
 from kernelgen.errors import ExitCode, UserError
@@ -21,6 +24,8 @@ Told = TypeVar("Told")
 DOCUMENT_OPTIONS = (
     options.destination("--html", "Write a page for people here: one file that needs no network."),
     options.destination("--junit", "Write JUnit XML for a CI service here."),
+    options.destination("--csv", "Write the table here, with commas."),
+    options.destination("--markdown", "Write the table here as Markdown."),
 )
 
 
@@ -30,6 +35,8 @@ class Documents(msgspec.Struct, frozen=True, kw_only=True):
     json: Path | None = None
     html: Path | None = None
     junit: Path | None = None
+    csv: Path | None = None
+    markdown: Path | None = None
 
     def __post_init__(self) -> None:
         names: dict[Path, str] = {}
@@ -39,6 +46,11 @@ class Documents(msgspec.Struct, frozen=True, kw_only=True):
                 if other != name:
                     raise UserError(f"--{other} and --{name} both name {place}; name two files")
 
+    @property
+    def on_stdout(self) -> bool:
+        """Whether one goes to stdout, so that the table goes to stderr."""
+        return STDOUT in msgspec.structs.astuple(self)
+
     def write(self, recorded: Sequence[Recorded]) -> None:
         """Write each that is wanted, all of it or nothing; each is tried whatever others come to.
 
@@ -47,15 +59,31 @@ class Documents(msgspec.Struct, frozen=True, kw_only=True):
             OSError: the disk is full.
         """
         from kernelgen.report.junit import junit
+        from kernelgen.report.run_table import sheet
 
         # They run from the last to the first.
         with ExitStack() as writers:
+            for place, text_of in ((self.markdown, _markdown), (self.csv, _csv)):
+                if place is not None:
+                    text = text_of(sheet(as_one(recorded)))
+                    writers.callback(write_whole, text.encode(), place)
             if self.junit is not None:
                 writers.callback(lambda place: write_whole(junit(recorded), place), self.junit)
             if self.html is not None:
                 writers.callback(_write_page, recorded, self.html)
             if self.json is not None:
                 writers.callback(write, as_one(recorded), self.json)
+
+
+def _csv(rows: list[list[str]]) -> str:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(rows)
+    return text.getvalue()
+
+
+def _markdown(rows: list[list[str]]) -> str:
+    head, *body = ([cell.replace("|", "\\|") for cell in row] for row in rows)
+    return "".join(f"| {' | '.join(row)} |\n" for row in [head, ["---"] * len(head), *body])
 
 
 def _write_page(recorded: Sequence[Recorded], destination: Path) -> None:
@@ -90,6 +118,19 @@ def until_stopped(
         if not graded:
             raise click.exceptions.Exit(stop.code) from None
         return stop.run, stop.code
+
+
+def keep_last(run: Run) -> None:
+    """Keep a run for `kernelgen report`, or say why it cannot be kept, which fails nothing."""
+    try:
+        _last_run().parent.mkdir(parents=True, exist_ok=True)
+        write(run, _last_run())
+    except (OSError, UserError) as error:
+        click.echo(f"not kept for `kernelgen report`: {error}", err=True)
+
+
+def _last_run() -> Path:
+    return cache_folder() / "last_run.json"
 
 
 @contextmanager
@@ -141,27 +182,27 @@ def _print_schema(context: click.Context, _: click.Parameter, written_by: str | 
     callback=_print_schema,
     help="Print the JSON Schema of what this command writes with --json, and do nothing else.",
 )
-@click.argument("paths", nargs=-1, required=True, type=options.PATH, metavar="RUN.json...")
+@click.argument("paths", nargs=-1, type=options.PATH, metavar="[RUN.json]...")
 @options.with_options(*DOCUMENT_OPTIONS)
 @options.verbose("With the table, the details of passes too.")
-def command(
-    paths: tuple[Path, ...], *, html: Path | None, junit: Path | None, verbose: bool
-) -> int:
-    """Show recorded runs: as a page, as JUnit XML, or else as a table.
+def command(paths: tuple[Path, ...], *, verbose: bool, **places: Path | None) -> int:
+    """Show recorded runs: as documents, or else as a table on the console.
 
     RUN.json is what `kernelgen grade --json FILE` wrote; - is standard input. Several are shown as
-    one, by device.
+    one, by device. Without any it is your last run.
 
     Exit code: 0 whatever the verdicts are, 2 a file cannot be read or written.
     """
     from kernelgen.report.console import console_for
     from kernelgen.report.run_table import show
 
-    documents = Documents(html=html, junit=junit)
+    documents = Documents(**places)
+    if not paths and not _last_run().is_file():
+        raise UserError("no run is kept yet; give RUN.json, or grade something first")
     if len(set(paths)) < len(paths):
         raise UserError("a RUN.json is named twice; name each once")
-    recorded = [read_run(path) for path in paths]
-    if html or junit:
+    recorded = [read_run(path) for path in paths or [_last_run()]]
+    if any(places.values()):
         documents.write(recorded)
     else:
         show(as_one(recorded), console_for(stderr=False), verbose=verbose)

@@ -8,12 +8,12 @@ import msgspec
 
 from kernelgen.cli import options
 from kernelgen.destination import check_destination
-from kernelgen.errors import ExitCode, KernelgenFault, UserError
+from kernelgen.errors import ExitCode, UserError
 from kernelgen.grading.queue.identity import versions
 from kernelgen.grading.verdict import SCHEMA_VERSION, UNKNOWN_TIME, Run, Verdict
 from kernelgen.problem.library import load_problem
 from kernelgen.problem.record import Backend
-from kernelgen.problem.schedules import architecture_of, tuned_file, write_tuned
+from kernelgen.problem.schedules import tuned_file, write_tuned
 from kernelgen.rendering.schedule_table import DEFAULT_ARCHITECTURES, check_schedules
 
 if TYPE_CHECKING:
@@ -68,7 +68,9 @@ def command(  # noqa: PLR0913 - one parameter an option
     check_schedules(problem)
     if not dry_run:
         check_destination(tuned_file(problem.path))
-    arch = DEFAULT_ARCHITECTURES["cpp"] if backend == "cpp" else _architecture()
+    arch = DEFAULT_ARCHITECTURES["cpp"]
+    if backend == "cuda":
+        arch = options.native_architecture("--backend cpp tunes for the CPU")
     target = Target(problem=problem, backend=backend, arch=arch)
     _ = target.schedule  # a problem without one is refused before a process is started
     console = console_for(stderr=True)
@@ -108,17 +110,6 @@ def command(  # noqa: PLR0913 - one parameter an option
     if outcome == "recorded":
         _tell_what_is_stale(name, target)
     return ExitCode.OK
-
-
-def _architecture() -> str:
-    """Return what the GPU that solutions are graded on takes."""
-    from kernelgen.hardware.device import survey_gpus
-
-    survey = survey_gpus()
-    if not survey.devices:
-        mend = "--backend cpp tunes for the CPU"
-        raise KernelgenFault(f"there is no GPU to tune for: {survey.reason}; {mend}")
-    return architecture_of(survey.devices[0].compute_capability)
 
 
 def _tell_what_is_stale(name: str, target: "Target") -> None:

@@ -24,6 +24,7 @@ from kernelgen.report.columns import (
 )
 from kernelgen.report.details import asked_for, details, remarkable
 from kernelgen.report.outcome import summary
+from kernelgen.report.printable import printable, printable_lines
 from kernelgen.report.suite import (
     USUAL_BASELINES,
     baselines_of,
@@ -33,6 +34,7 @@ from kernelgen.report.suite import (
 )
 from kernelgen.report.table import Column, Line, print_line, print_table, short_names
 
+_WARNING_LINES = 5
 _NOTHING = {
     Status.NO_DEVICE: "anything but the build, there is no device",
     Status.INVALID_PROBLEM: "the solution, its problem verifies nothing",
@@ -52,6 +54,14 @@ def show(run: Run, console: Console, *, verbose: bool = False) -> None:
     console.print()
     for line in _closing(run, verbose=verbose):
         print_line(line, console)
+
+
+def sheet(run: Run) -> list[list[str]]:
+    """Return the whole table as text: the headings, then a row for each verdict."""
+    run = ordered(run)
+    columns = list(_columns(run))
+    head = [" ".join(column.heading.split("\n")) for column in columns]
+    return [head, *([printable(c.cell(one)) for c in columns] for one in run.verdicts)]
 
 
 def ordered(run: Run) -> Run:
@@ -93,9 +103,8 @@ def _closing(run: Run, *, verbose: bool) -> Iterator[Line]:
     problems = {verdict.problem for verdict in run.verdicts}
     if len(problems) == 1 and "" not in problems and problems != set(_names(run).values()):
         yield Line(text=f"problem: {''.join(problems)}")
-    told = [v.solution for v in run.verdicts if v.passed and remarkable(v)]
-    if told and not verbose:
-        yield Line(text=f"passed with warnings or remarks, which -v shows: {some(told)}")
+    if not verbose:
+        yield from _warnings([v for v in run.verdicts if v.passed])
     if len(run.verdicts) > 1:
         yield from (Line(text=f"{name}: {told}") for name, told in suite_facts(suite_figures(run)))
     for text in dict.fromkeys(asked_for(v) for v in run.verdicts if v.overrides):
@@ -106,6 +115,20 @@ def _closing(run: Run, *, verbose: bool) -> Iterator[Line]:
     for method in dict.fromkeys(timing.method for timing in timings if timing.method):
         yield Line(text=f"Times: {method}", style="dim")
     yield Line(text=summary(run), style="bold")
+
+
+def _warnings(passed: list[Verdict]) -> Iterator[Line]:
+    """Yield a line for each warning of passes, with the solutions that it is true of."""
+    found: dict[str, list[str]] = {}
+    for verdict in passed:
+        for warning in verdict.warnings:
+            found.setdefault(printable_lines(warning)[0], []).append(verdict.solution)
+    for text, solutions in list(found.items())[:_WARNING_LINES]:
+        yield Line(text=f"warning: {text}: {some(solutions)}", style="yellow")
+    if len(found) > _WARNING_LINES:
+        yield Line(text=f"{len(found) - _WARNING_LINES} more warnings, which -v shows")
+    if told := [v.solution for v in passed if remarkable(v) and not v.warnings]:
+        yield Line(text=f"passed with remarks, which -v shows: {some(told)}")
 
 
 def not_judged(run: Run) -> Iterator[str]:
