@@ -105,6 +105,24 @@ def test_parts_that_make_no_difference_are_named(
     assert idle_parts(made(forward, constructor), 1e-5) == (parts, 0)
 
 
+@pytest.mark.parametrize(
+    ("given", "forward", "parts"),
+    [
+        ("torch.linspace(-9.0, 9.0, 128).view(8, 16)", "return x + y", ()),
+        ("torch.linspace(-9.0, 9.0, 128).view(8, 16)", "return x.abs() * 0.0 + y", ("inputs[0]",)),
+        ("torch.arange(128).view(8, 16)", "return x * 2 + y", ()),
+        # Whatever is put in place of a constant is no input of the problem.
+        ("torch.ones(8, 16)", "return 0.0 * x + y", ()),
+    ],
+)
+def test_inputs_that_are_the_same_in_each_call_are_tried_in_another_order(
+    given: str, forward: str, parts: tuple[str, ...]
+) -> None:
+    text = source(forward).replace("[torch.rand(8, 16),", f"[{given},")
+    one = Reference(name="main", source=text, device="cpu", seed=b"s", batch_independent=False)
+    assert idle_parts(one, 1e-5) == (parts, 0)
+
+
 def test_a_part_has_to_make_no_difference_twice() -> None:
     named = 0
     for seed in range(48):
