@@ -1,6 +1,9 @@
 """The documents are true of this tree: links, commands, folders, the example problem."""
 
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -74,3 +77,43 @@ def test_the_workflow_runs_the_same_script_with_least_rights() -> None:
     assert {"run": "bash .ci/run"} in check["steps"]
     assert gpu["runs-on"] == ["self-hosted", "gpu"]
     assert "pull_request" in gpu["if"], "a stranger's change must not reach the self-hosted machine"
+
+
+def test_the_tutorial_does_what_it_says(tmp_path: Path) -> None:
+    text = (REPOSITORY / "docs" / "tutorial.md").read_text(encoding="utf-8")
+    cpu = text.partition("## 5.")[0]
+    blocks = re.findall(r"^```(\w+)\n(.*?)^```", cpu, re.MULTILINE | re.DOTALL)
+    saved = iter(re.findall(r"Save this as `([\w.]+)`", cpu))
+    ran = 0
+    for kind, block in blocks:
+        if kind == "console":
+            commands = re.findall(r"^\$ kernelgen (.+)", block, re.MULTILINE)
+            for command in commands:
+                said = _run(command.split(), tmp_path)
+            statuses = [line for line in block.splitlines() if line.isupper()]
+            assert all(status in said for status in statuses)
+            ran += len(commands)
+        elif block.startswith("    "):  # a line in place of another
+            file, name = tmp_path / "mine.py", block.split("=")[0]
+            lines = [line for line in file.read_text().splitlines() if line.startswith(name)]
+            assert len(lines) == 1
+            file.write_text(file.read_text().replace(f"{lines[0]}\n", block))
+        else:
+            (tmp_path / next(saved)).write_text(block)
+    assert ran == 7
+    assert (tmp_path / "page.html").exists()
+
+
+def _run(arguments: list[str], folder: Path) -> str:
+    environment = {"XDG_CACHE_HOME": str(folder / "cache"), "PYTHONPATH": str(REPOSITORY)}
+    done = subprocess.run(
+        [sys.executable, "-m", "kernelgen", *arguments],
+        cwd=folder,
+        env=os.environ | environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == (1 if "NON_FINITE" in done.stdout else 0), done.stderr
+    return done.stdout
