@@ -75,6 +75,15 @@ def _missing(item: pytest.Item, option: str, what: str) -> None:
     pytest.skip(what)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def own_cache(pytestconfig: pytest.Config) -> Iterator[None]:
+    """Leave the user's cache as it is, the last run in it above all."""
+    assert pytestconfig.cache is not None
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(pytestconfig.cache.mkdir("home")))
+        yield
+
+
 @pytest.fixture(scope="session")
 def compiled_folder(pytestconfig: pytest.Config) -> Path:
     """Where what tests compile is kept for other processes and later runs."""

@@ -360,3 +360,19 @@ def test_columns_give_way_by_rank_and_then_names(width: int, expected: list[str]
     assert cells(lines[1]) == expected
     assert cells(lines[2])[-1] == "-"
     assert "empty" not in lines[0]
+
+
+def test_kernelbenchs_rows_are_in_order_and_named_by_their_problems() -> None:
+    files = [(10, "10_Batched", 0), (9, "9_Tall_skinny", 1), (9, "9_Tall_skinny", 0)]
+    verdicts = [
+        passed(f"runs/a/level_1_problem_{n}_sample_{s}_kernel.py", problem=name)
+        for n, name, s in files
+    ]
+    rows = shown(run_of(*verdicts)).partition("\nsolution ")[2].splitlines()[1:4]
+    assert [row.partition("  ")[0] for row in rows] == [
+        "1/9 Tall_skinny #1",
+        "1/9 Tall_skinny #0",
+        "1/10 Batched #0",
+    ]
+    twice = run_of(*verdicts, passed("runs/b/level_1_problem_10_sample_0_kernel.py", problem="x"))
+    assert "runs/a/level_1_problem_10_sample_0_kernel.py" in shown(twice, width=200)

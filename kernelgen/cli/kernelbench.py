@@ -13,10 +13,11 @@ from kernelgen.errors import UserError
 from kernelgen.grading.verdict import Run
 from kernelgen.hardware.device import has_gpu_driver
 from kernelgen.kernelbench.checkout import Checkout
-from kernelgen.kernelbench.generated import NAME, Generated, Wanted, generated_files
+from kernelgen.kernelbench.generated import Generated, Wanted, generated_files
 from kernelgen.kernelbench.results import FILE_NAME, read_results, write_results
 from kernelgen.problem.library import problem_names
 from kernelgen.problem.record import Problem
+from kernelgen.solution.file import GENERATED_NAME
 
 PATH = click.option(
     "--kernelbench",
@@ -137,7 +138,7 @@ def _refuse_runs(paths: tuple[Path, ...], given: dict[str, Any]) -> None:
     for path in paths if given["problem"] is given["reference"] is None else ():
         files = {file.name: file.read_text(errors="replace") for file in path.glob("*.py")}
         told = any(f"# problem: {name}\n" in t for t in files.values() for name in problem_names())
-        if files and all(map(NAME.fullmatch, files)) and not told:
+        if files and all(map(GENERATED_NAME.fullmatch, files)) and not told:
             raise UserError(
                 f"{path}: files of a KernelBench run; add --kernelbench PATH, its clone"
             )

@@ -1,14 +1,13 @@
 """Generated files by KernelBench's naming: `level_{L}_problem_{P}_sample_{S}_kernel.py`."""
 
-import re
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
 import msgspec
 
 from kernelgen.errors import UserError
+from kernelgen.solution.file import GENERATED_NAME
 
-NAME = re.compile(r"level_(\d+)_problem_(\d+)_sample_(\d+)_kernel\.py")
 _PATTERN = "level_L_problem_P_sample_S_kernel.py"
 
 
@@ -64,7 +63,7 @@ def _named(path: Path) -> Iterator[Generated]:
     if not path.exists():
         raise UserError(f"{path}: no such file or folder")
     for file in path.iterdir() if path.is_dir() else [path]:
-        if match := NAME.fullmatch(file.name):
+        if match := GENERATED_NAME.fullmatch(file.name):
             level, problem, sample = map(int, match.groups())
             yield Generated(level=level, problem=problem, sample=sample, path=file)
         elif file is path:

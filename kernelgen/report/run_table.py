@@ -1,7 +1,9 @@
 """A run on a console: details first, then the table, the figures of a suite, and the summary."""
 
 import math
+import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import msgspec
 from rich.console import Console
@@ -33,8 +35,10 @@ from kernelgen.report.suite import (
     suite_figures,
 )
 from kernelgen.report.table import Column, Line, print_line, print_table, short_names
+from kernelgen.solution.file import GENERATED_NAME
 
 _WARNING_LINES = 5
+_PARTS = re.compile(r"(\d+)")
 _NOTHING = {
     Status.NO_DEVICE: "anything but the build, there is no device",
     Status.INVALID_PROBLEM: "the solution, its problem verifies nothing",
@@ -72,10 +76,12 @@ def ordered(run: Run) -> Run:
     devices = list(dict.fromkeys(verdict.device for verdict in run.verdicts if verdict.device))
     statuses = list(Status)
 
-    def key(one: Verdict) -> tuple[int, str, int, float]:
+    def key(one: Verdict) -> tuple[int, list[str], int, float]:
         device = devices.index(one.device) if one.device else 0
         time_ms = math.inf if one.timing is None else one.timing.candidate_ms
-        return device, one.problem, statuses.index(one.status), time_ms
+        # 9_Tall before 10_Batched: numbers by their value.
+        problem = [part.zfill(9) if part.isdigit() else part for part in _PARTS.split(one.problem)]
+        return device, problem, statuses.index(one.status), time_ms
 
     return msgspec.structs.replace(run, verdicts=tuple(sorted(run.verdicts, key=key)))
 
@@ -84,8 +90,9 @@ def _columns(run: Run) -> Iterator[Column[Verdict]]:
     names = _names(run)
     yield msgspec.structs.replace(SOLUTION, cell=lambda verdict: names[verdict.solution])
     # A text that is the same in every row is said once, below the table.
-    if len({verdict.problem for verdict in run.verdicts}) > 1 and any(
-        verdict.problem != names[verdict.solution] for verdict in run.verdicts
+    if len({verdict.problem for verdict in run.verdicts}) > 1 and not all(
+        names[verdict.solution] in {verdict.problem, _of_kernelbench(verdict)}
+        for verdict in run.verdicts
     ):
         yield PROBLEM
     yield from (STATUS, TIME, EAGER, COMPILE, VS_EAGER, VS_COMPILE)
@@ -96,7 +103,17 @@ def _columns(run: Run) -> Iterator[Column[Verdict]]:
 
 def _names(run: Run) -> dict[str, str]:
     paths = [verdict.solution for verdict in run.verdicts]
-    return dict(zip(paths, short_names(paths), strict=True))
+    names = dict(zip(paths, short_names(paths), strict=True))
+    # Where no two share a name, KernelBench's have room for their problem's.
+    told = {v.solution: _of_kernelbench(v) for v in run.verdicts if names[v.solution] != v.solution}
+    return names | {path: name for path, name in told.items() if name}
+
+
+def _of_kernelbench(verdict: Verdict) -> str:
+    """Return `1/19 ReLU #0` for a file of KernelBench's naming, "" for another."""
+    if (found := GENERATED_NAME.fullmatch(Path(verdict.solution).name)) is None:
+        return ""
+    return f"{found[1]}/{found[2]} {verdict.problem.partition('_')[2]} #{found[3]}"
 
 
 def _closing(run: Run, *, verbose: bool) -> Iterator[Line]:

@@ -17,6 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from kernelgen.report.printable import printable
+from kernelgen.solution.file import GENERATED_NAME
 
 Row = TypeVar("Row")
 
@@ -146,7 +147,13 @@ def shorten(
 
 
 def short_names(paths: Sequence[str]) -> list[str]:
-    """Return the names of Python files without folder and suffix, or the paths if names clash."""
+    """Return the names of Python files without folder and suffix, or the paths if names clash.
+
+    A generated file by KernelBench's naming is `1/19 #0`: level, problem and sample.
+    """
     short = {path: Path(path).stem if path.endswith(".py") else path for path in paths}
+    for path in short:
+        if found := GENERATED_NAME.fullmatch(Path(path).name):
+            short[path] = "{}/{} #{}".format(*found.groups())
     unique = len(set(short.values())) == len(short)
     return [short[path] for path in paths] if unique else list(paths)

@@ -13,6 +13,8 @@ from kernelgen.solution.answer import code_of
 # In the header of a rendered file; grading does not read it.
 NO_KERNEL = "# kernels: none of its own, all of it stays in torch"
 STAYS = "# stays in torch: "  # why
+# Of KernelBench's runs: level, problem and sample.
+GENERATED_NAME = re.compile(r"level_(\d+)_problem_(\d+)_sample_(\d+)_kernel\.py")
 # The one line of a rendered file's header that grading reads; hand-written files may carry it too.
 _HEADER = re.compile(r"^#\s*problem:\s*([\w.-]+)", re.MULTILINE)
 _CUDA_SIGNS = re.compile(r"__global__|cuda_sources|\bimport triton\b|\bfrom triton\b")
