@@ -50,6 +50,20 @@ def test_a_path_is_read_whatever_the_name_says(tmp_path: Path) -> None:
     assert load_problem("kernel.py").module_source is not None
 
 
+def test_a_solutions_problem_may_lie_beside_it(tmp_path: Path) -> None:
+    add("mine.yaml", "beside")
+    folder = (tmp_path / "problems").rename(tmp_path / "work")
+    (folder / "groupnorm.yaml").write_text("no problem")
+    solution = folder / "answer.py"
+    with pytest.raises(UserError, match="no problem is called 'mine'"):
+        load_problem("mine", solution)  # which is no file
+    solution.touch()
+    assert load_problem("mine", solution).summary == "beside"
+    assert load_problem("groupnorm", solution).summary != "no problem"
+    with pytest.raises(UserError, match="no problem is called 'mine'"):
+        load_problem("mine")
+
+
 def test_an_unknown_name_is_told_with_the_close_ones() -> None:
     with pytest.raises(UserError, match=r"'groupnrm'; did you mean groupnorm\b.*kernelgen list"):
         load_problem("groupnrm")

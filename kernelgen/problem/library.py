@@ -17,12 +17,13 @@ _YAML = (".yaml", ".yml")
 _PYTHON = ".py"
 
 
-def load_problem(name_or_path: str | Path) -> Problem:
+def load_problem(name_or_path: str | Path, beside: Path | None = None) -> Problem:
     """Load a problem.
 
     Args:
         name_or_path: a name such as `groupnorm`, or a path to a `.yaml`, `.yml` or KernelBench
             `.py` file. A string is a path if it ends in one of these or holds a separator.
+        beside: a solution's file; a name that is no other problem's may be a YAML file beside it.
 
     Raises:
         ProblemError: the file cannot be read or is wrong.
@@ -36,6 +37,10 @@ def load_problem(name_or_path: str | Path) -> Problem:
     for file in problem_files():
         if file.stem == name:
             return read_yaml_problem(file)
+    if beside is not None and beside.is_file():
+        own = beside.with_name(f"{name}.yaml")
+        if own.is_file():
+            return read_yaml_problem(own)
     names = problem_names()
     close = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
     mend = f"did you mean {' or '.join(close)}? " if close else ""

@@ -53,7 +53,7 @@ def profile(path: Path, options: ProfileOptions, phase: Callable[[str], None]) -
         KernelgenFault: the machine or kernelgen failed.
     """
     solution = read_solution(path)
-    problem = options.problem or load_problem(solution.problem_name)
+    problem = options.problem or load_problem(solution.problem_name, solution.path)
     case = _find_case(problem, options.case)
     _check_contract(solution, problem, options)
     ncu = find_ncu()

@@ -92,7 +92,7 @@ def _plan_beside(
     device = graded.wants if options.device == "auto" else options.device
     try:
         known = problems.get(graded.path) or options.problem
-        problem = options.applied_to(known or load_problem(graded.problem_name))
+        problem = options.applied_to(known or load_problem(graded.problem_name, graded.path))
         calibration = rates(device, verdict.device)
         return plan_of(problem, device, calibration, verdict.device)
     except ProblemError as error:

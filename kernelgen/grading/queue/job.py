@@ -55,14 +55,14 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
         if self.no_problem:
             raise UserError(self.no_problem)
         try:
-            return self.options.problem or load_problem(solution.problem_name)
+            return self.options.problem or load_problem(solution.problem_name, solution.path)
         except ProblemError:
             raise
         except UserError as error:
             raise UserError(
                 f"{solution.path}: which problem it solves is unknown: {error}.\n"
-                "Name it with --problem NAME or --reference FILE.py, or in the file by a line "
-                "`# problem: NAME` near its top"
+                "Name it with --problem NAME or --reference FILE.py, by a YAML file of its name "
+                "beside it, or in the file by a line `# problem: NAME` near its top"
             ) from error
 
     def fault(self, reason: str) -> Verdict:
