@@ -18,6 +18,8 @@ BUFFERS = {
     "state": "torch.ones(4, 6, 8)",
     "tall": "torch.ones(4, 8, 6).mT",
     "calls": "torch.tensor(3)",
+    "rows": "torch.ones(2, 6)",
+    "ones": "torch.ones(6)",
 }
 LAYERS = NORM + "\n".join(f"self.register_buffer({n!r}, {t})" for n, t in BUFFERS.items())
 MOVING = "self.mean.mul_(0.9).add_(0.1 * x.mean((0, 2)))"
@@ -103,6 +105,10 @@ def test_who_holds_a_buffer_has_its_values(
         ("self.norm.running_mean.mul_(0.5)\nself.norm.running_var.fill_(2.0)", "self.norm(x)"),
         ("y = self.norm(x)", "self.norm(y * self.norm.running_var.view(-1, 1)) + y"),
         ("with torch.no_grad():\n    y = self.norm(x)", "y - self.norm.running_mean.sum()"),
+        ("y = self.norm(x)\nself.norm.reset_running_stats()", "y"),
+        ("view = self.norm.running_mean.view(-1, 1)\ny = self.norm(x)", "y + view"),
+        ("", "F.batch_norm(x, self.rows[0], self.rows[1], training=True) + self.rows.sum()"),
+        ("", "F.instance_norm(x, self.mean, self.ones) * self.mean.sum()"),
     ],
 )
 def test_running_statistics_are_read_as_a_norm_left_them(

@@ -16,6 +16,7 @@ from torch.export.graph_signature import InputKind, OutputKind
 from kernelgen.engines.rows import kernel_row
 from kernelgen.graph.graph import (
     FILLS,
+    RUNNING,
     Argument,
     Graph,
     GraphInput,
@@ -31,6 +32,7 @@ from kernelgen.graph.graph import (
 from kernelgen.graph.graph import InputKind as Kind
 from kernelgen.tracing.model.structures import Place
 
+_NORMS = frozenset(("batch_norm", "instance_norm"))
 _DROPOUTS = frozenset(("alpha_dropout", "dropout", "feature_alpha_dropout", "feature_dropout"))
 _MOST_NUMBERS = 64  # of a constant that a file says one by one
 # Regions that a program calls as a whole -> the reason why forward has no graph.
@@ -189,6 +191,21 @@ class Reader:
             made = self._in_place(made, self._memory[changed])
         self._know(node, made.name)
         self._add(made)
+        if base in _NORMS:
+            self._running_statistics(node, made)
+
+    def _running_statistics(self, node: torch.fx.Node, norm: Node) -> None:
+        """Add what a norm leaves in its running statistics, as if two further calls did so."""
+        *_, mean, variance, training = node.args[:6]
+        for key, changed in zip(RUNNING, (mean, variance), strict=True):
+            if not training or not isinstance(changed, torch.fx.Node):
+                continue
+            if changed.name in self._numbers:
+                raise NotPlannedError(f"forward changes a constant in place (aten.{_base(node)})")
+            old = norm.argument(key)
+            given: dict[str, Argument] = {"self": Reference(old), "norm": Reference(norm.name)}
+            left = _call_of(f"{norm.name}_{key}", RUNNING[key], given, self._types[old])
+            self._add(self._in_place(left, self._memory[changed.name]))
 
     def _add(self, made: Node) -> None:
         self._nodes.append(made)
@@ -271,6 +288,10 @@ class Reader:
                 raise NotPlannedError(f"forward changes {owner.path or owner.name} in place")
             self._updates[owner.path] = made.name
             self._owners[made.name] = owner
+            if made.aten in {*FILLS, "zero.default"}:
+                # Whatever was there before need not be known.
+                arguments = {**made.arguments, "self": Reference(owner.name)}
+                made = msgspec.structs.replace(made, arguments=arguments)
         return made
 
 

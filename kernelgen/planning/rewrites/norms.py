@@ -7,12 +7,9 @@ others by their row of NORMS.
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import msgspec
-
-from kernelgen.graph.graph import Argument, Graph, Node, Reference, renamed
+from kernelgen.graph.graph import RUNNING, Argument, Graph, Node, Reference
 from kernelgen.planning.rewrites.builder import Builder, rewritten
 
-_RUNNING = ("running_mean", "running_var")
 # Norms with running statistics, and what says that they take the input's own.
 _KEEPING = {"batch_norm.default": "training", "instance_norm.default": "use_input_stats"}
 FLOAT_EPS = 2.0**-23  # of float32: what an nn.RMSNorm without an eps has
@@ -96,36 +93,23 @@ NORMS = {
 
 
 def with_running_statistics(graph: Graph) -> Graph:
-    """Return a graph in which norms say what they leave in their running statistics.
+    """Return a graph in which the running statistics that norms leave are computed.
 
-    Who reads them later, such as a second call, reads what was left.
+    Of a norm that stays in torch they are what torch has written into their memory.
     """
-    held = {i.name for i in graph.inputs if i.kind != "buffer"}
-    now: dict[str, str] = {}  # a value -> what its memory holds
-
-    def found(name: str) -> str:
-        return now.get(name, name)
+    left: dict[Argument, dict[str, Reference]] = {}  # by a norm's result, then by what they are
 
     def become(node: Node, builder: Builder) -> list[Node]:
-        kept = {
-            key: value.name
-            for key in _RUNNING
-            if isinstance(value := node.arguments.get(key), Reference) and value.name not in held
-        }
-        arguments = {key: renamed(value, found) for key, value in node.arguments.items()}
-        node = msgspec.structs.replace(node, arguments=arguments)
-        if node.aten not in _KEEPING or len(kept) != len(_RUNNING):
+        for key, aten in RUNNING.items():
+            if node.aten == aten:
+                found = left[node.arguments["norm"]].get(key, node.arguments["self"])
+                return [node.calling("alias.default", self=found)]
+        if node.aten not in _KEEPING:
             return [node]
-        made, values = _with_updates(builder, node)
-        now.update({kept[key]: value.name for key, value in values.items()})
+        made, left[Reference(node.name)] = _with_updates(builder, node)
         return made
 
-    made = rewritten(graph, become)
-    updates = {path: found(value) for path, value in graph.updates.items()}
-    for buffer in (i for i in graph.inputs if i.name in now):
-        updates.setdefault(buffer.path, now[buffer.name])
-    outputs = tuple(map(found, graph.outputs))
-    return msgspec.structs.replace(made, updates=updates, outputs=outputs)
+    return rewritten(graph, become)
 
 
 def _with_updates(b: Builder, node: Node) -> tuple[list[Node], dict[str, Reference]]:
@@ -134,7 +118,8 @@ def _with_updates(b: Builder, node: Node) -> tuple[list[Node], dict[str, Referen
     x, momentum = arguments["input"], arguments["momentum"]
     if arguments[_KEEPING[node.aten]] is not True or not _is_float(b, x):
         return [node], {}
-    if not isinstance(momentum, int | float):
+    kept = all(isinstance(arguments[key], Reference) for key in RUNNING)
+    if not kept or not isinstance(momentum, int | float):
         return [node], {}
     dims = _dims(b, node)
     mean = b.reduce("mean.dim", x, dims, keepdim=True)
