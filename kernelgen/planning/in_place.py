@@ -21,14 +21,14 @@ def with_updates_in_place(plan: Plan) -> Plan:
             continue
         made = views.looked_at(plan.updates[source.path])
         at = next((n for n, stage in enumerate(stages) if made in writes(stage)), None)
-        changed = None if at is None else _written(stages[at], made, source, views)
-        if at is None or changed is None:
+        old, new = (_perhaps_in(value, stages) for value in (source.name, made))
+        # What reads the buffer in another way as well may read what is written already.
+        if at is None or sum(value in old for value in reads(stages[at])) != 1:
             continue
         held = {*plan.outputs, *(v for path, v in plan.updates.items() if path != source.path)}
         read = {v for stage in stages[at + 1 :] if not _is_view(stage) for v in reads(stage)}
-        if _perhaps_in(source.name, stages).isdisjoint(held | read) and _perhaps_in(
-            made, stages
-        ).isdisjoint(held):
+        changed = _written(stages[at], made, source, views)
+        if changed is not None and old.isdisjoint(held | read) and new.isdisjoint(held):
             stages[at], in_place[source.path] = changed, made
     updates = {path: value for path, value in plan.updates.items() if path not in in_place}
     return msgspec.structs.replace(plan, stages=tuple(stages), updates=updates, in_place=in_place)
@@ -39,12 +39,11 @@ def _written(stage: Stage, made: str, source: Source, views: Views) -> Stage | N
     of = source.type
     if isinstance(stage, Library):
         first, *others = stage.arguments.values()
-        alone = first == Reference(source.name) and reads(stage).count(source.name) == 1
         fits = stage.types == (of,) and stage.aten in _OPERATORS and bool(others)
-        return msgspec.structs.replace(stage, in_place=True) if alone and fits else None
-    at = [views.looked_at(value) for value in reads(stage)].count(source.name)
+        fits = fits and first == Reference(source.name)
+        return msgspec.structs.replace(stage, in_place=True) if fits else None
     found = [o for o in stage.replaceable if views.looked_at(o.value) == source.name]
-    if at != 1 or not found or of.strides != strides_of(of.shape):
+    if not found or of.strides != strides_of(of.shape):
         return None
     (operand,) = found
     (result,) = (one for one in stage.results if one.value == made)

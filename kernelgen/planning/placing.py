@@ -151,9 +151,11 @@ class Placing:
 
     def in_one_map(self, values: Iterable[str]) -> None:
         """Compute results of one shape together, if nothing else stands between."""
-        alike: dict[tuple[int, ...], list[str]] = {}
-        for value in dict.fromkeys(values):
+        values = dict.fromkeys(values)
+        for value in values:
             self._place_views(value)
+        alike: dict[tuple[int, ...], list[str]] = {}
+        for value in values:
             if value in self.waiting.steps and not self.waiting.gathers(value):
                 alike.setdefault(self.types[value].shape, []).append(value)
         for names in alike.values():
@@ -234,10 +236,20 @@ class Placing:
                 waits = {g.of for g in self.waiting.gathers(one).values()}
                 if one in {*values, *found} or not waits or not waits <= of:
                     continue
-                if self.waiting.pass_of(one) == passes:
+                if self.waiting.pass_of(one) == passes and self._has_views_in_memory(one):
                     self._place_views(one)
                     found.append(one)
         return found
+
+    def _has_views_in_memory(self, value: str) -> bool:
+        """Whether the views that a value is computed from are of what is in memory."""
+        known = self.in_memory | self.waiting.steps.keys()
+        known |= {
+            name
+            for name, view in self.views.items()
+            if self.in_memory.issuperset(map(self.resolved, view.reads))
+        }
+        return known.issuperset(self.waiting.computed_from(value))
 
     def claimed(self, node: Node, claim: Claim) -> None:
         """Add the stage of a node that an engine claims."""

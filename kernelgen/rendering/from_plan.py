@@ -61,6 +61,7 @@ def plan_text(
     stages = list(zip(plan.stages, _texts(plan.stages, target), strict=True))
     called = {"_", "_expect", "getattr", "self", "torch", "tuple"}
     called.update(*(re.findall(r"(?<![.\w])\w+(?=\()", text.call) for _, text in stages))
+    called.update(re.findall(r"(?<![.\w])\w+(?=[(.])", plan.returns))
     # Arguments that would hide what the body needs have other names there.
     given = {name: f"{name}_given" if name in called else name for name in plan.arguments}
     texts = [text for _, text in stages]

@@ -188,7 +188,8 @@ class Reader:
         if base.endswith("_") and not base.endswith("__"):
             if (changed := read[0]) in self._numbers:
                 raise NotPlannedError(f"forward changes a constant in place (aten.{base})")
-            made = self._in_place(made, self._memory[changed])
+            target = made.argument(next(iter(made.arguments)))
+            made = self._in_place(self._in_its_type(made, node), self._memory[changed], target)
         self._know(node, made.name)
         self._add(made)
         if base in _NORMS:
@@ -205,7 +206,7 @@ class Reader:
             old = norm.argument(key)
             given: dict[str, Argument] = {"self": Reference(old), "norm": Reference(norm.name)}
             left = _call_of(f"{norm.name}_{key}", RUNNING[key], given, self._types[old])
-            self._add(self._in_place(left, self._memory[changed.name]))
+            self._add(self._in_place(left, self._memory[changed.name], old))
 
     def _add(self, made: Node) -> None:
         self._nodes.append(made)
@@ -260,14 +261,37 @@ class Reader:
             raise NotPlannedError(f"forward draws for a constant (aten.{_base(node)})")
         self._add_number(node, node.target(*args, **kwargs))  # type: ignore[operator]
 
-    def _in_place(self, made: Node, memory: int) -> Node:
+    def _in_its_type(self, made: Node, node: torch.fx.Node) -> Node:
+        """Return a call whose result has the type of what it changed, where it has another one.
+
+        A sum of float16 and float32 is float32; added in place to float16, it becomes that.
+        """
+        base, _, overload = made.aten.partition(".")
+        (own,) = made.results
+        if own is None or base.endswith("_") or "::" in base:
+            return made
+        args, kwargs = torch.fx.map_arg((node.args, dict(node.kwargs)), lambda one: one.meta["val"])
+        found = _type(getattr(getattr(torch.ops.aten, base), overload)(*args, **kwargs))
+        if found is None or found.dtype == own.dtype:
+            return made
+        wide = msgspec.structs.replace(made, name=f"{made.name}_{found.dtype}", results=(found,))
+        self._add(wide)
+        cast: dict[str, Argument] = {
+            "self": Reference(wide.name),
+            "dtype": Named(own.dtype),
+            "non_blocking": False,
+            "copy": False,
+            "memory_format": None,
+        }
+        return msgspec.structs.replace(made, aten="to.dtype", arguments=cast, given=2, named=())
+
+    def _in_place(self, made: Node, memory: int, target: str) -> Node:
         """Return a call that changes nothing; the names of what it changed are those of its result.
 
         Raises:
             ViewChangedError: another value lies in the same memory.
             NotPlannedError: it changes an input or a parameter.
         """
-        target = made.argument(next(iter(made.arguments)))
         for name, one in self._memory.items():
             if one == memory and self._known[name] != Reference(target):
                 words = f"forward changes a view in place ({made.aten} of {target})"
@@ -284,8 +308,9 @@ class Reader:
                 self._known[name] = Reference(made.name)
         owner = self._owners.get(target)
         if owner is not None:
-            if owner.kind not in {"buffer", "attribute"}:
-                raise NotPlannedError(f"forward changes {owner.path or owner.name} in place")
+            if owner.kind not in {"buffer", "attribute"} or not owner.path:
+                place = owner.path or owner.text or owner.name
+                raise NotPlannedError(f"forward changes {place} in place")
             self._updates[owner.path] = made.name
             self._owners[made.name] = owner
             if made.aten in {*FILLS, "zero.default"}:
