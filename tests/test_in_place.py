@@ -9,6 +9,8 @@ import torch
 from planned_models import Planned, problem_of
 
 from kernelgen.problem.record import Backend
+from kernelgen.rendering.planned import render_planned
+from kernelgen.tracing.capture import NoGraphError
 
 BACKENDS: tuple[Backend, ...] = ("cuda", "cpp")
 X = "torch.randn(4, 6, 8)"
@@ -20,6 +22,9 @@ BUFFERS = {
     "calls": "torch.tensor(3)",
     "rows": "torch.ones(2, 6)",
     "ones": "torch.ones(6)",
+    "ranks": "torch.arange(36).view(6, 6)",
+    "one": "torch.ones(1)",
+    "z": "torch.tensor(1.0)",
 }
 LAYERS = NORM + "\n".join(f"self.register_buffer({n!r}, {t})" for n, t in BUFFERS.items())
 MOVING = "self.mean.mul_(0.9).add_(0.1 * x.mean((0, 2)))"
@@ -83,6 +88,23 @@ def test_no_value_is_copied(  # noqa: PLR0913, PLR0917 - a row of the table
         ("new = self.state * 0.5 + x\nself.state.copy_(new)", "(new, x.sum())"),
         ("new = self.state + x\nself.state.copy_(new)\nself.tall.copy_(new)", "x * 2"),
         ("self.calls.add_(1)", "(x, self.calls)"),
+        # Read in another way as well.
+        ("self.state.copy_(self.state * 0.5 + self.state[0] + x)", "x * 2"),
+        ("self.state.copy_(self.state * 0.5 + self.state.unbind(0)[1] + x)", "x * 2"),
+        ("self.mean.copy_(self.mean - self.mean[5])", "x * 2"),
+        ("self.mean.copy_(self.mean * x.mean((0, 2)) + self.mean[0])", "x * 2"),
+        ("self.ranks.copy_(self.ranks + self.ranks.t())", "x * 2"),
+        ("self.ranks.copy_(self.ranks + self.ranks[0])", "x * 2"),
+        # Read by a view, and made of a sum of the same pass.
+        (
+            "self.one.copy_(self.one + x.mean())\nself.z.mul_(x.std()).add_(self.one[0])",
+            "x * self.z",
+        ),
+        # Taken for another type of the same: the buffer itself.
+        ("self.mean.type_as(x).add_(x.mean((0, 2)))", "x.type_as(x) * 2"),
+        # Of what is only as large as a sum of the same pass.
+        ("self.mean.copy_(torch.ones_like(x.mean((0, 2))))", "x + 1"),
+        ("self.mean.copy_(torch.full_like(x.sum((0, 2)), 2.0) + x.mean((0, 2)))", "x + 1"),
         # Of other elements than those that it is left in, or of another order in memory.
         ("self.state.copy_(self.state.flip(0) + x)", "x * 2"),
         ("self.state.copy_(self.state[:1] + x)", "x * 2"),
@@ -115,6 +137,81 @@ def test_running_statistics_are_read_as_a_norm_left_them(
     before: str, forward: str, backend: Backend, tmp_path: Path, compiled_folder: Path
 ) -> None:
     checked(tmp_path, compiled_folder, backend, before=before, forward=forward)
+
+
+CELL = """
+class Cell(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("h", torch.zeros(6, 8))
+        self.register_buffer("g", torch.ones(6, 8))
+        self.n = torch.ones(1)
+
+    def forward(self, x):
+{lines}
+        return x * self.h + self.n
+"""
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize(
+    "lines",
+    [
+        "self.h = torch.tanh(self.h + x)",
+        "self.n = self.n + 1",
+        "self.h, self.g = self.g * x, self.h",
+        "self.h, self.g = self.g, self.h",
+        "self.h = x",
+        "self.h = self.h.mT.reshape(6, 8).detach() + x.mean()",
+        "self._buffers['h'] = self.h * 2",
+    ],
+)
+def test_what_replaces_a_buffer_of_a_part_is_kept(
+    lines: str, backend: Backend, tmp_path: Path, compiled_folder: Path
+) -> None:
+    top = CELL.format(lines=f"        {lines}")
+    layers, forward = "self.cell = Cell()", "self.cell(x[0]) + 1 + x"
+    checked(tmp_path, compiled_folder, backend, layers=layers, forward=forward, top=top)
+
+
+def test_a_list_of_tensors_that_change_has_no_graph(tmp_path: Path) -> None:
+    layers = "self.held = [torch.ones(8), torch.ones(8)]"
+    problem = problem_of(tmp_path, "x * 2", layers=layers, before="self.held[1].add_(x[0, 0])", x=X)
+    with pytest.raises(NoGraphError, match=r"forward changes self\.held\[1\] in place"):
+        render_planned(problem, "cpp", {})
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_an_attribute_may_have_any_name(
+    backend: Backend, tmp_path: Path, compiled_folder: Path
+) -> None:
+    texts = {
+        "layers": "setattr(self, 'a b', torch.ones(6, 8))",
+        "before": "getattr(self, 'a b').mul_(0.5).add_(x.mean(0))",
+        "forward": "x - getattr(self, 'a b')",
+    }
+    planned = checked(tmp_path, compiled_folder, backend, **texts)
+    assert 'setattr(self, "a b", ' in planned.text
+
+
+def test_another_shape_in_place_of_a_buffer_has_no_graph(tmp_path: Path) -> None:
+    top = CELL.format(lines="        self.h = self.h.double()")
+    problem = problem_of(tmp_path, "self.cell(x[0])", layers="self.cell = Cell()", top=top, x=X)
+    with pytest.raises(NoGraphError, match="another shape or dtype in place of h"):
+        render_planned(problem, "cpp", {})
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize(
+    "dtypes", [("float16", "float32"), ("int16", "int64"), ("float32", "float64")]
+)
+def test_what_changes_in_place_keeps_its_type(
+    dtypes: tuple[str, str], backend: Backend, tmp_path: Path, compiled_folder: Path
+) -> None:
+    own, other = (f"torch.{name}" for name in dtypes)
+    layers = f"self.register_buffer('held', torch.full((8,), 3, dtype={own}))"
+    change = f"self.held.add_((x[0, 0] * 30000).to({other}))\ny = self.held * 2"
+    checked(tmp_path, compiled_folder, backend, layers=layers, before=change, forward="(x + 1, y)")
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

@@ -288,3 +288,52 @@ def test_what_a_trace_takes_apart(
     layers = FC + "\n".join(f"self.register_buffer({n!r}, {t})" for n, t in buffers.items())
     problem = problem_of(tmp_path, forward, layers=layers, before=before, x=X)
     check(Planned(problem, "cpp", compiled_folder))
+
+
+@pytest.mark.parametrize(
+    "forward",
+    [
+        "(x.relu(), x.relu().view(8, 4) * 2)",
+        "(x * 2, (x * 2).t() + 1, ((x * 2).t() * 3).t() - x)",
+        "{'half': x.tanh()[::2] * 2, 'all': x.tanh(), 'back': -x.tanh()}",
+        "(x[:, :3].relu(), x + 1, x * 2, x[:, 3:6].relu())",
+    ],
+)
+def test_results_that_are_read_by_others_are_made_once(
+    forward: str, tmp_path: Path, compiled_folder: Path
+) -> None:
+    check(Planned(problem_of(tmp_path, forward, x=X), "cpp", compiled_folder))
+
+
+RESULTS = """
+from collections import namedtuple
+from dataclasses import dataclass
+
+Pair = namedtuple("Pair", "norm also")
+
+@dataclass
+class Kept:
+    result: torch.Tensor
+
+class Backwards(nn.ModuleList):
+    def __getitem__(self, place):
+        return super().__getitem__(len(self) - 1 - place)
+"""
+
+
+@pytest.mark.parametrize(
+    ("layers", "forward"),
+    [
+        ("self.Pair = nn.BatchNorm1d(8)", "Pair(self.Pair(x), x + 1)"),
+        ("self.Kept = nn.BatchNorm1d(8)", "Kept(self.Kept(x)).result"),
+        (
+            "self.norms = Backwards([nn.LayerNorm(8), nn.BatchNorm1d(8)])",
+            "self.norms[1](self.norms[0](x))",
+        ),
+    ],
+)
+def test_names_of_modules_hide_none_of_the_problems(
+    layers: str, forward: str, tmp_path: Path, compiled_folder: Path
+) -> None:
+    problem = problem_of(tmp_path, forward, layers=layers, top=RESULTS, x=X)
+    check(Planned(problem, "cpp", compiled_folder))

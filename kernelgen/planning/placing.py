@@ -135,7 +135,11 @@ class Placing:
         for name in names:
             needed = name == value or not has_shape
             if needed and name in self.constants and name in self.waiting.steps:
-                self.library(self.constants[name])
+                node = self.constants.pop(name)
+                for each in node.reads:  # for its shape; a pass that makes it may make this as well
+                    self.place(self.resolved(each))
+                if name in self.waiting.steps:
+                    self.library(node)
 
     def _place_gathers(self, value: str) -> None:
         """Put into memory what a value reads of reductions, those of one pass at once."""

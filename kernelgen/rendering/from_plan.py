@@ -59,7 +59,7 @@ def plan_text(
     """
     target = Target(backend, arch, schedule)
     stages = list(zip(plan.stages, _texts(plan.stages, target), strict=True))
-    called = {"_", "_expect", "getattr", "self", "torch", "tuple"}
+    called = {"_", "_expect", "getattr", "self", "setattr", "torch", "tuple"}
     called.update(*(re.findall(r"(?<![.\w])\w+(?=\()", text.call) for _, text in stages))
     called.update(re.findall(r"(?<![.\w])\w+(?=[(.])", plan.returns))
     # Arguments that would hide what the body needs have other names there.
@@ -138,7 +138,9 @@ def _ending(plan: Plan, known: Mapping[str, str], modules: Mapping[str, str]) ->
             continue
         # A tensor that the caller holds as well may change before the next call.
         shared = value in plan.outputs or value not in made_here
-        lines.append(f"{place} = {known[value]}{'.clone()' if shared else ''}")
+        left = f"{known[value]}{'.clone()' if shared else ''}"
+        named = place.startswith("getattr(") and place.endswith(")")
+        lines.append(f"set{place[3:-1]}, {left})" if named else f"{place} = {left}")
     outputs = tuple(known[name] for name in plan.outputs)
     return [*lines, f"return {plan.returns % outputs}"]
 

@@ -174,7 +174,7 @@ class Reader:
         if read and all(name in self._numbers for name in read):
             self._fold(node)
             return
-        if base in _DROPOUTS and not (node.args[1] and node.args[2]):
+        if _passes_on(node, base):
             # It returns its input itself, which torch.export takes for a copy.
             self._memory[node.name] = self._passed[_memory_of(node)] = self._memory[read[0]]
             self._known[node.name] = self._known[read[0]]
@@ -318,6 +318,14 @@ class Reader:
                 arguments = {**made.arguments, "self": Reference(owner.name)}
                 made = msgspec.structs.replace(made, arguments=arguments)
         return made
+
+
+def _passes_on(node: torch.fx.Node, base: str) -> bool:
+    """Whether a call returns its first argument itself, though the schema does not say so."""
+    if base == "type_as":
+        own, other = (one.meta["val"] for one in node.args[:2])  # type: ignore[union-attr]
+        return bool(own.dtype == other.dtype)
+    return base in _DROPOUTS and not (node.args[1] and node.args[2])
 
 
 def _memory_of(node: torch.fx.Node) -> int:

@@ -2,7 +2,8 @@
 
 import dataclasses
 import inspect
-from collections import OrderedDict
+from collections import Counter, OrderedDict
+from collections.abc import Iterator
 from itertools import chain
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -16,6 +17,9 @@ from kernelgen.tracing.exported import number_of
 from kernelgen.tracing.model.made import Made, attributes_of, held_by, without_memory_if_it_can
 from kernelgen.tracing.model.structures import Flat, Rebuilt, holds
 from kernelgen.tracing.model.watched import Size
+
+Buffer = tuple[dict[str, Any], str, torch.Tensor]
+"""A module's buffers, the name of one of them, and what it is."""
 
 _BY_ORDER = inspect.Parameter.POSITIONAL_OR_KEYWORD
 
@@ -147,7 +151,9 @@ class Flattened(Flat):
                 space[name] = kept(given)
             passed = {name: argument(given) for name, argument in self._arguments.items()}
             rest, before = passed.pop(self._rest, ()), self._state()
+            buffers = list(self._inner_buffers())
             result = self._noted(forward(*passed.values(), *rest))
+            _keep_replaced(buffers)
             after = self._state()
             changed = {name for name in {*before, *after} if before.get(name) != after.get(name)}
             if changed:
@@ -164,6 +170,19 @@ class Flattened(Flat):
         del self._model.forward
         for space, name, value, _ in self._held.values():
             space[name] = value
+
+    def _inner_buffers(self) -> Iterator[Buffer]:
+        """Yield the buffers of the Model's parts: torch.export notices what replaces its own.
+
+        Not those that lie in another's memory, where nothing may be left: a spectral norm's weight
+        begins as a view of the parameter that it is computed from in each call.
+        """
+        own = chain(self._model.parameters(), self._model.buffers())
+        shared = Counter(map(_memory, own))
+        for path, module in self._model.named_modules():
+            for name, value in module._buffers.items():  # noqa: SLF001 - where they are replaced
+                if path and value is not None and shared[_memory(value)] == 1:
+                    yield module._buffers, name, value  # noqa: SLF001
 
     def _state(self) -> dict[str, object]:
         """Return what forward may read in its next call; tensors in lists are those objects."""
@@ -227,6 +246,32 @@ def _as_called(value: Any) -> list[Any] | None:
     if others or names != [*inspect.signature(type(value)).parameters]:
         return None
     return [getattr(value, name) for name in names]
+
+
+def _keep_replaced(buffers: list[Buffer]) -> None:
+    """Leave the values of tensors that forward has put in place of buffers in these.
+
+    Raises:
+        NotPlannedError: one has another shape or dtype.
+    """
+    found = [(of, name, old, of[name]) for of, name, old in buffers if _replaced(of, name, old)]
+    for _, name, old, new in found:
+        if (new.shape, new.dtype) != (old.shape, old.dtype):
+            raise NotPlannedError(f"forward puts another shape or dtype in place of {name}")
+    # What lies in memory that another is left in changes before it is read.
+    memory = {_memory(old) for *_, old, _ in found}
+    values = [new.clone() if _memory(new) in memory else new for *_, new in found]
+    for (of, name, old, _), value in zip(found, values, strict=True):
+        old.copy_(value)
+        of[name] = old
+
+
+def _replaced(of: dict[str, Any], name: str, old: torch.Tensor) -> bool:
+    return of.get(name) is not old and isinstance(of.get(name), torch.Tensor)
+
+
+def _memory(tensor: torch.Tensor) -> int:
+    return int(tensor.untyped_storage()._cdata)  # noqa: SLF001
 
 
 def _is_unknown(value: torch.Tensor, own: set[int]) -> bool:
