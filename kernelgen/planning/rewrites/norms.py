@@ -102,8 +102,10 @@ def with_running_statistics(graph: Graph) -> Graph:
     def become(node: Node, builder: Builder) -> list[Node]:
         for key, aten in RUNNING.items():
             if node.aten == aten:
-                found = left[node.arguments["norm"]].get(key, node.arguments["self"])
-                return [node.calling("alias.default", self=found)]
+                found = left[node.arguments["norm"]].get(key)
+                if found is None:
+                    return [node.calling("alias.default", self=node.arguments["self"])]
+                return [node.calling("flatten.using_ints", self=found, start_dim=0, end_dim=-1)]
         if node.aten not in _KEEPING:
             return [node]
         made, left[Reference(node.name)] = _with_updates(builder, node)
@@ -113,7 +115,7 @@ def with_running_statistics(graph: Graph) -> Graph:
 
 
 def _with_updates(b: Builder, node: Node) -> tuple[list[Node], dict[str, Reference]]:
-    """Return the nodes that a norm becomes, and its running statistics after it."""
+    """Return the nodes that a norm becomes, and its running statistics after it, with ones."""
     arguments = node.arguments
     x, momentum = arguments["input"], arguments["momentum"]
     if arguments[_KEEPING[node.aten]] is not True or not _is_float(b, x):
@@ -133,8 +135,7 @@ def _with_updates(b: Builder, node: Node) -> tuple[list[Node], dict[str, Referen
         new = b.pointwise("lerp.Scalar", old, found, float(momentum))
         if 0 not in dims:  # those of the samples, on an average
             new = b.reduce("mean.dim", new, [0], keepdim=True)
-        flat: dict[str, Argument] = {"self": new, "start_dim": 0, "end_dim": -1}
-        updated[key] = b.emit("flatten.using_ints", flat, b.type_of(arguments[key]).shape)
+        updated[key] = new
     return [*b.nodes, node.calling("alias.default", self=y)], updated
 
 
