@@ -115,7 +115,7 @@ def with_running_statistics(graph: Graph) -> Graph:
 
 
 def _with_updates(b: Builder, node: Node) -> tuple[list[Node], dict[str, Reference]]:
-    """Return the nodes that a norm becomes, and its running statistics after it, with ones."""
+    """Return the nodes that a norm becomes, and its running statistics after it, not yet flat."""
     arguments = node.arguments
     x, momentum = arguments["input"], arguments["momentum"]
     if arguments[_KEEPING[node.aten]] is not True or not _is_float(b, x):
