@@ -2,7 +2,7 @@
 # problem: argmax_middle
 # source: argmax_middle.yaml (sha256 97f55995b5496e4a)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 002d93a6ef2c8f7d)
+# templates: frame/head.py.jinja (sha256 e07362c3137df680)
 # render again: kernelgen render argmax_middle
 """index of the maximum over dimension 1.
 

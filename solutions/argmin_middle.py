@@ -2,7 +2,7 @@
 # problem: argmin_middle
 # source: argmin_middle.yaml (sha256 218a9d97312c648d)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 002d93a6ef2c8f7d)
+# templates: frame/head.py.jinja (sha256 e07362c3137df680)
 # render again: kernelgen render argmin_middle
 """index of the minimum over dimension 1.
 

@@ -2,7 +2,7 @@
 # problem: conv2d_batchnorm
 # source: conv2d_batchnorm.yaml (sha256 44badd81d483b4eb)
 # backend: cuda, sm_90a
-# templates: frame/head.py.jinja (sha256 bc947bcdbfd2d628)
+# templates: frame/head.py.jinja (sha256 bdf2c2fa418a6b0f)
 # render again: kernelgen render conv2d_batchnorm
 """2-D convolution, BatchNorm2d in training mode, then a factor.
 
@@ -1624,8 +1624,7 @@ def _mean_variance_add_rsqrt_lerp(
     variance(means)), 1e-05)) over dimensions (0, 2, 3), lerp(running_mean, mean(means), 0.1) over
     dimensions (0, 2, 3), lerp(running_var, div_exact(mul(add(mean(variances), variance(means)),
     sum(pixel_counts)), sub(sum(pixel_counts), 1)), 0.1) over dimensions (0, 2, 3)."""
-    given_running_mean = running_mean
-    given_running_var = running_var
+    given = (running_mean, running_var)
     shape = _broadcast(means.shape, variances.shape, pixel_counts.shape)
     _expect("the shape of means", means.shape, shape)
     _expect("the shape of variances", variances.shape, shape)
@@ -1647,10 +1646,9 @@ def _mean_variance_add_rsqrt_lerp(
             out_4)
         sizes = (rows, length, shape[1], shape[2:4].numel())
         _launch("mean_variance_add_rsqrt_lerp", tensors, sizes)
-    if out_3 is not given_running_mean:  # whose memory is not contiguous
-        given_running_mean.copy_(out_3)
-    if out_4 is not given_running_var:  # whose memory is not contiguous
-        given_running_var.copy_(out_4)
+    for own, changed in zip(given, (out_3, out_4)):
+        if changed is not own:  # whose memory is not contiguous
+            own.copy_(changed)
     return out_1, out_2, out_3, out_4
 
 

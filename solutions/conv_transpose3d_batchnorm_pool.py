@@ -2,7 +2,7 @@
 # problem: conv_transpose3d_batchnorm_pool
 # source: conv_transpose3d_batchnorm_pool.yaml (sha256 af34f9b06022f5b2)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 39b0b61fff1c4ec5)
+# templates: frame/head.py.jinja (sha256 3de7ce3dd6e72151)
 # identities: the mean before sub, mul, add
 # render again: kernelgen render conv_transpose3d_batchnorm_pool
 """3-D transposed convolution of stride 2, BatchNorm3d in training mode, two mean pools.
@@ -1223,8 +1223,7 @@ def _mean_variance_add_rsqrt_lerp(
     over dimensions (0, 2, 3, 4), lerp(running_var, div_exact(mul(add(mean(variances),
     variance(means)), sum(pixel_counts)), sub(sum(pixel_counts), 1)), 0.1) over dimensions (0, 2, 3,
     4)."""
-    given_running_mean = running_mean
-    given_running_var = running_var
+    given = (running_mean, running_var)
     shape = _broadcast(means.shape, variances.shape, pixel_counts.shape)
     _expect("the shape of means", means.shape, shape)
     _expect("the shape of variances", variances.shape, shape)
@@ -1246,10 +1245,9 @@ def _mean_variance_add_rsqrt_lerp(
             out_4)
         sizes = (rows, length, shape[1], shape[2:5].numel())
         _launch("mean_variance_add_rsqrt_lerp", tensors, sizes)
-    if out_3 is not given_running_mean:  # whose memory is not contiguous
-        given_running_mean.copy_(out_3)
-    if out_4 is not given_running_var:  # whose memory is not contiguous
-        given_running_var.copy_(out_4)
+    for own, changed in zip(given, (out_3, out_4)):
+        if changed is not own:  # whose memory is not contiguous
+            own.copy_(changed)
     return out_1, out_2, out_3, out_4
 
 

@@ -2,7 +2,7 @@
 # problem: cross_entropy
 # source: cross_entropy.yaml (sha256 18b6f2a2254b92b5)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 dc99f9ad93ca3114)
+# templates: frame/head.py.jinja (sha256 fce2327c989bccbc)
 # render again: kernelgen render cross_entropy
 """cross entropy of logits and class indices.
 

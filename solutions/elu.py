@@ -2,7 +2,7 @@
 # problem: elu
 # source: elu.yaml (sha256 8c40ad8e7d286909)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 01685707efd142c2)
+# templates: frame/head.py.jinja (sha256 e7c9fd27ea5d3ba0)
 # render again: kernelgen render elu
 """ELU, element by element.
 

@@ -2,7 +2,7 @@
 # problem: frobenius_norm
 # source: frobenius_norm.yaml (sha256 d6daa137c147d958)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 12bc76aef6b7fbac)
+# templates: frame/head.py.jinja (sha256 94680ad874b590ec)
 # render again: kernelgen render frobenius_norm
 """x divided by its Frobenius norm.
 

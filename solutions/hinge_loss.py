@@ -2,7 +2,7 @@
 # problem: hinge_loss
 # source: hinge_loss.yaml (sha256 9a29d5fd064ec2d2)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 d1e45c53d335d369)
+# templates: frame/head.py.jinja (sha256 71c833d745cb1df5)
 # render again: kernelgen render hinge_loss
 """hinge loss.
 

@@ -2,7 +2,7 @@
 # problem: huber_loss
 # source: huber_loss.yaml (sha256 6c0ee69778e7aab0)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 ecbaa81a516a61f1)
+# templates: frame/head.py.jinja (sha256 4c28bdfb73fa1b9d)
 # render again: kernelgen render huber_loss
 """Huber loss (smooth L1 with beta 1).
 

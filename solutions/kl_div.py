@@ -2,7 +2,7 @@
 # problem: kl_div
 # source: kl_div.yaml (sha256 bdf713384af0690e)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 dc99f9ad93ca3114)
+# templates: frame/head.py.jinja (sha256 fce2327c989bccbc)
 # render again: kernelgen render kl_div
 """Kullback-Leibler divergence of two distributions a row.
 

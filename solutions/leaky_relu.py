@@ -2,7 +2,7 @@
 # problem: leaky_relu
 # source: leaky_relu.yaml (sha256 0a4ee2db4b95fe4c)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 01685707efd142c2)
+# templates: frame/head.py.jinja (sha256 e7c9fd27ea5d3ba0)
 # render again: kernelgen render leaky_relu
 """LeakyReLU, element by element.
 

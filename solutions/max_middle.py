@@ -2,7 +2,7 @@
 # problem: max_middle
 # source: max_middle.yaml (sha256 20f37c45e11ddd34)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 002d93a6ef2c8f7d)
+# templates: frame/head.py.jinja (sha256 e07362c3137df680)
 # render again: kernelgen render max_middle
 """maximum over dimension 1.
 

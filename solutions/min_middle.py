@@ -2,7 +2,7 @@
 # problem: min_middle
 # source: min_middle.yaml (sha256 cfb9f133f00728f4)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 002d93a6ef2c8f7d)
+# templates: frame/head.py.jinja (sha256 e07362c3137df680)
 # render again: kernelgen render min_middle
 """minimum over dimension 1.
 

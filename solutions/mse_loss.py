@@ -2,7 +2,7 @@
 # problem: mse_loss
 # source: mse_loss.yaml (sha256 c769b8e33c8ec0d5)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 ecbaa81a516a61f1)
+# templates: frame/head.py.jinja (sha256 4c28bdfb73fa1b9d)
 # render again: kernelgen render mse_loss
 """mean squared error.
 

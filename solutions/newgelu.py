@@ -2,7 +2,7 @@
 # problem: newgelu
 # source: newgelu.yaml (sha256 1366503475ef2452)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 9500589b93a8ca42)
+# templates: frame/head.py.jinja (sha256 3f31aa792300349d)
 # render again: kernelgen render newgelu
 """GELU by tanh, written out, element by element.
 

@@ -2,7 +2,7 @@
 # problem: relu
 # source: relu.yaml (sha256 c0e682585fe030b1)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 9500589b93a8ca42)
+# templates: frame/head.py.jinja (sha256 3f31aa792300349d)
 # render again: kernelgen render relu
 """ReLU, element by element.
 

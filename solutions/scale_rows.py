@@ -2,7 +2,7 @@
 # problem: scale_rows
 # source: scale_rows.yaml (sha256 b026d003429c7218)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 4a50f7bb919c4871)
+# templates: frame/head.py.jinja (sha256 494e77709cbe1079)
 # render again: kernelgen render scale_rows
 """each row of a matrix times a number of its own.
 

@@ -2,7 +2,7 @@
 # problem: selu
 # source: selu.yaml (sha256 f3ba4a71f321d521)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 9500589b93a8ca42)
+# templates: frame/head.py.jinja (sha256 3f31aa792300349d)
 # render again: kernelgen render selu
 """SELU, element by element.
 

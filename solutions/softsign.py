@@ -2,7 +2,7 @@
 # problem: softsign
 # source: softsign.yaml (sha256 05e2302cc6c77a6f)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 9500589b93a8ca42)
+# templates: frame/head.py.jinja (sha256 3f31aa792300349d)
 # render again: kernelgen render softsign
 """Softsign, element by element.
 

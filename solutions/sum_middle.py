@@ -2,7 +2,7 @@
 # problem: sum_middle
 # source: sum_middle.yaml (sha256 9e0f87ff8fe0208c)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 002d93a6ef2c8f7d)
+# templates: frame/head.py.jinja (sha256 e07362c3137df680)
 # render again: kernelgen render sum_middle
 """sum over dimension 1, which is kept.
 

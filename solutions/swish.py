@@ -2,7 +2,7 @@
 # problem: swish
 # source: swish.yaml (sha256 c4177693abb3d27e)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 9500589b93a8ca42)
+# templates: frame/head.py.jinja (sha256 3f31aa792300349d)
 # render again: kernelgen render swish
 """Swish (SiLU), element by element.
 

@@ -2,7 +2,7 @@
 # problem: triplet_margin
 # source: triplet_margin.yaml (sha256 39f276de5804cae1)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 dc99f9ad93ca3114)
+# templates: frame/head.py.jinja (sha256 fce2327c989bccbc)
 # render again: kernelgen render triplet_margin
 """triplet margin loss of Euclidean distances.
 

@@ -2,7 +2,7 @@
 # problem: argmax_middle
 # source: argmax_middle.yaml (sha256 97f55995b5496e4a)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 00cd4f466737a859)
+# templates: frame/head.py.jinja (sha256 e896f4780621e9cc)
 # render again: kernelgen render argmax_middle --backend cpp
 """index of the maximum over dimension 1.
 

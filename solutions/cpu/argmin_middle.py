@@ -2,7 +2,7 @@
 # problem: argmin_middle
 # source: argmin_middle.yaml (sha256 218a9d97312c648d)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 00cd4f466737a859)
+# templates: frame/head.py.jinja (sha256 e896f4780621e9cc)
 # render again: kernelgen render argmin_middle --backend cpp
 """index of the minimum over dimension 1.
 

@@ -2,7 +2,7 @@
 # problem: batchnorm
 # source: batchnorm.yaml (sha256 002aacb95364d5dd)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 4253fbdb6861087e)
+# templates: frame/head.py.jinja (sha256 e60c5f1d3d7f8a71)
 # render again: kernelgen render batchnorm --backend cpp
 """BatchNorm2d in training mode, which updates its running statistics.
 
@@ -289,8 +289,7 @@ def _mean_variance_add_rsqrt_lerp(
     """Return mean(x) over dimensions (0, 2, 3), rsqrt(add(variance(x), 1e-05)) over dimensions (0,
     2, 3), lerp(running_mean, mean(x), 0.1) over dimensions (0, 2, 3), lerp(running_var,
     variance(x), 0.1) over dimensions (0, 2, 3)."""
-    given_running_mean = running_mean
-    given_running_var = running_var
+    given = (running_mean, running_var)
     shape = x.shape
     _expect("the number of dimensions", len(shape), 4)
     x = _readable("x", x, torch.float32, shape)
@@ -306,10 +305,9 @@ def _mean_variance_add_rsqrt_lerp(
         tensors = (x, running_mean, running_var, out_1, out_2, out_3, out_4)
         sizes = (rows, length, shape[1], shape[2:4].numel())
         _launch("mean_variance_add_rsqrt_lerp", tensors, sizes)
-    if out_3 is not given_running_mean:  # whose memory is not contiguous
-        given_running_mean.copy_(out_3)
-    if out_4 is not given_running_var:  # whose memory is not contiguous
-        given_running_var.copy_(out_4)
+    for own, changed in zip(given, (out_3, out_4)):
+        if changed is not own:  # whose memory is not contiguous
+            own.copy_(changed)
     return out_1, out_2, out_3, out_4
 
 

@@ -2,7 +2,7 @@
 # problem: conv2d_depthwise_relu6
 # source: conv2d_depthwise_relu6.yaml (sha256 20be119546433f2b)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 caeec322f1e70b04)
+# templates: frame/head.py.jinja (sha256 6e9497258897df99)
 # render again: kernelgen render conv2d_depthwise_relu6 --backend cpp
 """2-D convolution of each channel by itself, then ReLU6.
 

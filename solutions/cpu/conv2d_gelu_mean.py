@@ -2,7 +2,7 @@
 # problem: conv2d_gelu_mean
 # source: conv2d_gelu_mean.yaml (sha256 ab69fead7cd7dee2)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 1064634d2fe7f18c)
+# templates: frame/head.py.jinja (sha256 c2db4dcda6c7c3bb)
 # render again: kernelgen render conv2d_gelu_mean --backend cpp
 """2-D convolution, GELU, then the mean of each channel's pixels.
 

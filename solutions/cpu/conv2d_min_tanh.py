@@ -2,7 +2,7 @@
 # problem: conv2d_min_tanh
 # source: conv2d_min_tanh.yaml (sha256 378ee22ce3319253)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 1064634d2fe7f18c)
+# templates: frame/head.py.jinja (sha256 c2db4dcda6c7c3bb)
 # render again: kernelgen render conv2d_min_tanh --backend cpp
 """2-D convolution, the minimum of each pixel's channels, then tanh twice.
 

@@ -2,7 +2,7 @@
 # problem: conv2d_relu_add
 # source: conv2d_relu_add.yaml (sha256 54f24aeb1df71263)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 3adbd4ce927d0aed)
+# templates: frame/head.py.jinja (sha256 d34ef795d9c08784)
 # render again: kernelgen render conv2d_relu_add --backend cpp
 """2-D convolution, ReLU, then a bias for each channel.
 

@@ -2,7 +2,7 @@
 # problem: conv_transpose3d_batchnorm_pool
 # source: conv_transpose3d_batchnorm_pool.yaml (sha256 af34f9b06022f5b2)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 f4f5881d10fea0bf)
+# templates: frame/head.py.jinja (sha256 e36c9f67d85f7646)
 # identities: the mean before sub, mul, add
 # render again: kernelgen render conv_transpose3d_batchnorm_pool --backend cpp
 """3-D transposed convolution of stride 2, BatchNorm3d in training mode, two mean pools.
@@ -413,8 +413,7 @@ def _mean_variance_add_rsqrt_lerp(
     """Return mean(transpose3d) over dimensions (0, 2, 3, 4), rsqrt(add(variance(transpose3d),
     1e-05)) over dimensions (0, 2, 3, 4), lerp(running_mean, mean(transpose3d), 0.1) over dimensions
     (0, 2, 3, 4), lerp(running_var, variance(transpose3d), 0.1) over dimensions (0, 2, 3, 4)."""
-    given_running_mean = running_mean
-    given_running_var = running_var
+    given = (running_mean, running_var)
     shape = transpose3d.shape
     _expect("the number of dimensions", len(shape), 5)
     transpose3d = _readable("transpose3d", transpose3d, torch.float32, shape)
@@ -430,10 +429,9 @@ def _mean_variance_add_rsqrt_lerp(
         tensors = (transpose3d, running_mean, running_var, out_1, out_2, out_3, out_4)
         sizes = (rows, length, shape[1], shape[2:5].numel())
         _launch("mean_variance_add_rsqrt_lerp", tensors, sizes)
-    if out_3 is not given_running_mean:  # whose memory is not contiguous
-        given_running_mean.copy_(out_3)
-    if out_4 is not given_running_var:  # whose memory is not contiguous
-        given_running_var.copy_(out_4)
+    for own, changed in zip(given, (out_3, out_4)):
+        if changed is not own:  # whose memory is not contiguous
+            own.copy_(changed)
     return out_1, out_2, out_3, out_4
 
 

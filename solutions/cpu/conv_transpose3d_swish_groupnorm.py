@@ -2,7 +2,7 @@
 # problem: conv_transpose3d_swish_groupnorm
 # source: conv_transpose3d_swish_groupnorm.yaml (sha256 02647484576f3b6e)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 4253fbdb6861087e)
+# templates: frame/head.py.jinja (sha256 e60c5f1d3d7f8a71)
 # render again: kernelgen render conv_transpose3d_swish_groupnorm --backend cpp
 """3-D transposed convolution of stride 2, swish, GroupNorm, then hardswish.
 

@@ -2,7 +2,7 @@
 # problem: cross_entropy
 # source: cross_entropy.yaml (sha256 18b6f2a2254b92b5)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 6c28b966fde26d1a)
+# templates: frame/head.py.jinja (sha256 631ba252c76848d0)
 # render again: kernelgen render cross_entropy --backend cpp
 """cross entropy of logits and class indices.
 

@@ -2,7 +2,7 @@
 # problem: elu
 # source: elu.yaml (sha256 8c40ad8e7d286909)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 dcdb9843560be6d1)
+# templates: frame/head.py.jinja (sha256 6ee740f8fc11c922)
 # render again: kernelgen render elu --backend cpp
 """ELU, element by element.
 

@@ -2,7 +2,7 @@
 # problem: frobenius_norm
 # source: frobenius_norm.yaml (sha256 d6daa137c147d958)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 79fab0562bb7cc7b)
+# templates: frame/head.py.jinja (sha256 7da771b07bd78339)
 # render again: kernelgen render frobenius_norm --backend cpp
 """x divided by its Frobenius norm.
 

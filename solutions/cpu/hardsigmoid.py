@@ -2,7 +2,7 @@
 # problem: hardsigmoid
 # source: hardsigmoid.yaml (sha256 545ed37101c1f8c4)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 44f5749461d8c800)
+# templates: frame/head.py.jinja (sha256 852029f446c2ac6e)
 # render again: kernelgen render hardsigmoid --backend cpp
 """HardSigmoid, element by element.
 

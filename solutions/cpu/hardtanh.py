@@ -2,7 +2,7 @@
 # problem: hardtanh
 # source: hardtanh.yaml (sha256 51f49bd64b68621d)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 44f5749461d8c800)
+# templates: frame/head.py.jinja (sha256 852029f446c2ac6e)
 # render again: kernelgen render hardtanh --backend cpp
 """HardTanh between -1 and 1, element by element.
 

@@ -2,7 +2,7 @@
 # problem: hinge_loss
 # source: hinge_loss.yaml (sha256 9a29d5fd064ec2d2)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 868580fd3f0d52a2)
+# templates: frame/head.py.jinja (sha256 0193c2a1c802a5e8)
 # render again: kernelgen render hinge_loss --backend cpp
 """hinge loss.
 

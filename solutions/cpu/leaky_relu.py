@@ -2,7 +2,7 @@
 # problem: leaky_relu
 # source: leaky_relu.yaml (sha256 0a4ee2db4b95fe4c)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 dcdb9843560be6d1)
+# templates: frame/head.py.jinja (sha256 6ee740f8fc11c922)
 # render again: kernelgen render leaky_relu --backend cpp
 """LeakyReLU, element by element.
 

@@ -2,7 +2,7 @@
 # problem: max_middle
 # source: max_middle.yaml (sha256 20f37c45e11ddd34)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 00cd4f466737a859)
+# templates: frame/head.py.jinja (sha256 e896f4780621e9cc)
 # render again: kernelgen render max_middle --backend cpp
 """maximum over dimension 1.
 

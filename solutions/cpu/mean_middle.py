@@ -2,7 +2,7 @@
 # problem: mean_middle
 # source: mean_middle.yaml (sha256 76336ccb26918906)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 00cd4f466737a859)
+# templates: frame/head.py.jinja (sha256 e896f4780621e9cc)
 # render again: kernelgen render mean_middle --backend cpp
 """mean over dimension 1.
 

@@ -2,7 +2,7 @@
 # problem: min_middle
 # source: min_middle.yaml (sha256 cfb9f133f00728f4)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 00cd4f466737a859)
+# templates: frame/head.py.jinja (sha256 e896f4780621e9cc)
 # render again: kernelgen render min_middle --backend cpp
 """minimum over dimension 1.
 

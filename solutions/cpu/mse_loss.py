@@ -2,7 +2,7 @@
 # problem: mse_loss
 # source: mse_loss.yaml (sha256 c769b8e33c8ec0d5)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 dc595026b0ada861)
+# templates: frame/head.py.jinja (sha256 46616a4c8d4dfbd6)
 # render again: kernelgen render mse_loss --backend cpp
 """mean squared error.
 

@@ -2,7 +2,7 @@
 # problem: newgelu
 # source: newgelu.yaml (sha256 1366503475ef2452)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 44f5749461d8c800)
+# templates: frame/head.py.jinja (sha256 852029f446c2ac6e)
 # render again: kernelgen render newgelu --backend cpp
 """GELU by tanh, written out, element by element.
 

@@ -2,7 +2,7 @@
 # problem: sigmoid
 # source: sigmoid.yaml (sha256 40544b640b2e9c13)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 44f5749461d8c800)
+# templates: frame/head.py.jinja (sha256 852029f446c2ac6e)
 # render again: kernelgen render sigmoid --backend cpp
 """sigmoid, element by element.
 

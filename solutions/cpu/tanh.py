@@ -2,7 +2,7 @@
 # problem: tanh
 # source: tanh.yaml (sha256 0e3904aaf79e484f)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 44f5749461d8c800)
+# templates: frame/head.py.jinja (sha256 852029f446c2ac6e)
 # render again: kernelgen render tanh --backend cpp
 """hyperbolic tangent, element by element.
 

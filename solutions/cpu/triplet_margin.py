@@ -2,7 +2,7 @@
 # problem: triplet_margin
 # source: triplet_margin.yaml (sha256 39f276de5804cae1)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 6c28b966fde26d1a)
+# templates: frame/head.py.jinja (sha256 631ba252c76848d0)
 # render again: kernelgen render triplet_margin --backend cpp
 """triplet margin loss of Euclidean distances.
 
