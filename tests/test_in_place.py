@@ -52,6 +52,7 @@ def same(planned: Planned, models: tuple[Any, Any]) -> None:
     ("before", "forward", "launches", "copies"),
     [
         ("", "self.norm(x)", 2, 0),
+        ("", "(self.norm(x), self.norm.running_var)", 2, 1),
         (MOVING, "x - self.mean.view(-1, 1)", 2, 0),
         ("self.state.mul_(0.5).add_(x)", "self.state.relu()", 1, 0),
         ("self.state.copy_(x.exp() + self.state)", "x + 1", 1, 0),

@@ -86,7 +86,8 @@ class _Planner:
         outputs = tuple(values.resolved(name) for name in self._graph.outputs)
         updates = {path: values.resolved(name) for path, name in self._graph.updates.items()}
         # Views wait for all of a reduction.
-        values.in_one_map((*outputs, *(v for v in updates.values() if v not in values.views)))
+        ends = (*outputs, *updates.values())
+        values.in_one_map(value for value in ends if value not in values.views)
         values.in_one_reduce((*outputs, *updates.values()))
         for value in outputs:
             values.place(value)
