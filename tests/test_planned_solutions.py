@@ -337,3 +337,14 @@ def test_names_of_modules_hide_none_of_the_problems(
 ) -> None:
     problem = problem_of(tmp_path, forward, layers=layers, top=RESULTS, x=X)
     check(Planned(problem, "cpp", compiled_folder))
+
+
+def test_a_view_may_read_a_size_beside_what_it_looks_at(
+    tmp_path: Path, compiled_folder: Path
+) -> None:
+    forward = "(x.softmax(1).view(x.size(0), 2, 4) * 2).sum(1).relu()"
+    planned = Planned(problem_of(tmp_path, forward, x=X), "cpp", compiled_folder)
+    assert ".view([x.shape[0], 2, 4])" in planned.text
+    check(planned)
+    for rows in (1, 7):
+        planned.check(torch.randn(rows, 8))

@@ -221,7 +221,7 @@ class Views:
         found: list[Library] = []
         while (view := self._views.get(value)) is not None:
             found.append(view)
-            (value,) = reads(view)
+            value = reads(view)[0]  # behind it are sizes
         return found
 
     def looked_at(self, value: str) -> str:
