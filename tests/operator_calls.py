@@ -15,7 +15,7 @@ from kernelgen.problem.record import Backend
 
 C_TYPES = {torch.float32: "float", torch.bool: "bool", torch.int64: "int64_t"}
 RESULTS = {"float": torch.float32, "bool": torch.bool, "int64": torch.int64}
-# What a call passes where ATen has no default, or another value than the default.
+# Arguments that a call passes where ATen has no default, or another value than the default.
 VALUES: dict[str, object] = {
     "alpha": 1,
     "end": 1.25,

@@ -88,7 +88,7 @@ def test_products_of_the_shipped_problems(name: str) -> None:
     problem = load_problem(name)
     on_hopper, elsewhere = MAIN_PRODUCTS[name]
     chosen = [own_product(problem, arch) for arch in ARCHITECTURES]
-    # What has no fast kernel stays in torch.
+    # Products without a fast kernel stay in torch.
     kernels = ["none" if product is None else product.kernel for product in chosen]
     assert kernels == [elsewhere, on_hopper, elsewhere]
 

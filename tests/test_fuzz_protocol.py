@@ -160,7 +160,7 @@ def test_a_mutated_record_is_a_record_or_garbage(record: m.Message, data: st.Dat
     found = outcome(frame(text))
     assert isinstance(found, ChannelGarbage | m.Message)
     if isinstance(found, m.Message):
-        # What is taken can be sent on, and arrives as it was taken.
+        # A message that is taken can be sent on, and arrives as it was taken.
         assert msgspec.json.decode(msgspec.json.encode(found), type=m.FromCandidate) == found
 
 

@@ -11,7 +11,7 @@ from kernelgen.grading.timing.clock import Clock
 torch = pytest.importorskip("torch")
 
 _CALLS = 20
-# What is asked of the two clocks.
+# Bounds that the two clocks keep.
 _RELATIVE, _ABSOLUTE_US = 0.02, 0.3
 
 

@@ -43,7 +43,7 @@ class Machine:
         self.counted: list[int] = []
         self.behind_the_gate: list[int] = []
         self.uncounted = 0
-        # What `Probed.load` says after each batch.
+        # Answers of `Probed.load` after each batch.
         self.turns = 1.0
 
     def __call__(

@@ -146,7 +146,7 @@ def test_two_candidates_of_a_problem_have_its_oracle_in_turn(
         thread.start()
         while not told:
             thread.join(0.001)
-        # Who waits for an oracle keeps nobody from being timed.
+        # A file that waits for an oracle keeps nobody from being timed.
         with oracles.lock.alone():
             assert oracle.ask(setup)
         assert told == ["waits"]

@@ -63,7 +63,7 @@ def test_what_is_pausable_stands_still_while_another_is_alone() -> None:
         assert told == ["pause", "alone"]
     thread.join(60)
     assert told == ["pause", "alone", "resume", "built"]
-    # What still runs goes on.
+    # Calls that still run go on.
     end.clear()
     started.clear()
     told.clear()

@@ -90,7 +90,7 @@ def test_other_inputs_have_to_agree_twice() -> None:
             "self.bias = nn.Parameter(torch.zeros(1))",
             ("bias",),
         ),
-        # What the model writes is a result; what it reads in vain is not.
+        # A buffer that the model writes is a result; one that it reads in vain is not.
         ("return self.norm(x) + y", "self.norm = nn.BatchNorm1d(16)", ()),
         (
             "return x + y + 0.0 * self.table",

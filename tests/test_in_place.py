@@ -132,6 +132,14 @@ def test_who_holds_a_buffer_has_its_values(
         ("view = self.norm.running_mean.view(-1, 1)\ny = self.norm(x)", "y + view"),
         ("", "F.batch_norm(x, self.rows[0], self.rows[1], training=True) + self.rows.sum()"),
         ("", "F.instance_norm(x, self.mean, self.ones) * self.mean.sum()"),
+        (
+            (
+                "given = {'running_mean': self.mean, 'running_var': self.ones, 'training': True}\n"
+                "y = torch.batch_norm(x, None, None, **given, momentum=0.2, eps=1e-5, "
+                "cudnn_enabled=False)"
+            ),
+            "y * self.mean.type_as(other=x).sum()",
+        ),
     ],
 )
 def test_running_statistics_are_read_as_a_norm_left_them(

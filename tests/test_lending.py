@@ -77,7 +77,7 @@ def test_what_is_lent_is_told_at_its_first_use() -> None:
 
 
 ALIAS = "class Net(nn.Module): pass\nModel = Net\n"
-# What each module binds, and which of it leads to Model.
+# Names that each module binds, and which of it leads to Model.
 WAYS = {
     "alias": ("class Model: pass\nX = Model\nY = X\n", {"X", "Y"}),
     "named so later": (ALIAS, {"Net"}),

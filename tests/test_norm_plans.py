@@ -104,7 +104,7 @@ def test_a_reduction_and_a_map(forward: str, layers: str, x: str, tmp_path: Path
         ("torch.log_softmax(x, -1)", "pass", "dim", -1),
         ("x / x.norm(dim=3, keepdim=True)", "pass", "dim", 3),
         ("x / x.abs().mean(3, keepdim=True)", "pass", "dim", 3),
-        # What a kernel computes is gathered with it, and a reduction reads no stored softmax.
+        # A kernel gathers values that it computes, and a reduction reads no stored softmax.
         ("self.n(x * 2)", GN, "", ""),
         ("torch.softmax(x, 1)", "pass", "", ""),
         ("torch.softmax(x, -1).mean(1)", "pass", "", ""),

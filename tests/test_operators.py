@@ -28,7 +28,7 @@ pytestmark = pytest.mark.sampled(rest="ci")
 
 COMPILER = ("c++", "-std=c++17", "-O3", "-march=native", "-fopenmp", "-w", "-shared", "-fPIC")
 ROWS = {row.name: row for row in OPERATORS}
-# What the sum's terms are, whose rounding cancellation lays bare.
+# Terms of the sum, whose rounding cancellation lays bare.
 TERMS: dict[str, Callable[..., torch.Tensor]] = {
     "add_scaled": lambda self, other, alpha: self.abs() + abs(alpha * other),
     "sub_scaled": lambda self, other, alpha: self.abs() + abs(alpha * other),

@@ -109,7 +109,7 @@ def test_layouts(layout: str, libraries: Libraries) -> None:
         a, b, bias = operands(*((2, 36, 40, 60), (3, 37, 41, 33))[turn % 2])
         kept = bias if turn % 3 else None
         ran = run(libraries["matmul"], a, b, kept, layouts=(layout, other), shift=turn % 5)
-        # What a layout repeats in all batches.
+        # Elements that a layout repeats in all batches.
         a = a[:1].expand_as(a) if layout.endswith("broadcast") else a
         b = b[:1].expand_as(b) if other.endswith("broadcast") else b
         assert is_right(ran.out, a, b, kept), other

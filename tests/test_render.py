@@ -141,7 +141,7 @@ def test_a_solution_stays_short(problem: Problem, arch: str) -> None:
         return
     assert text.count("\n") <= LINES[TEMPLATES[problem.name]]
     assert len(text.split('"""')[0].splitlines()) <= 12
-    # What is defined is launched, or called.
+    # Each definition is launched, or called.
     for name in re.findall(r"__global__ [^;{]*?(\w+)\(\s*(?:const|[A-Z])", kernels(text)):
         assert len(re.findall(rf"\b{name}\b", kernels(text))) >= 2, name
 

@@ -25,7 +25,7 @@ from kernelgen.grading.verdict import Owner, Status, Verdict
 from kernelgen.report.junit import junit
 from kernelgen.report.reading import Recorded
 
-# What junit-10.xsd of Jenkins' xunit plugin allows, which GitLab and GitHub's actions read too:
+# Content that junit-10.xsd of Jenkins' xunit plugin allows, which GitLab and GitHub read too:
 # the children of an element, and its attributes, with those that it has to have.
 CHILDREN = {
     "testsuites": {"testsuite"},

@@ -366,7 +366,7 @@ def findings(library: ctypes.CDLL, kind: Kind) -> Iterator[bool]:
     a = torch.rand(1, 300, kind.depth) + 0.1
     b = torch.rand(1, kind.columns, kind.depth) + 0.1
     but_one = torch.arange(kind.depth) != 7
-    # So few products that fp32 rounds little.
+    # Few products, so that fp32 rounds little.
     three_parts = (1.0 + 2.0**-9 + 2.0**-18) * (torch.arange(kind.depth) % 31 == 0)
     products = [
         (a, b),

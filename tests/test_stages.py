@@ -112,7 +112,7 @@ REDUCTIONS = [
     Sample(statistics("(0, 2)"), "x=3,4,5,6", "2,3,2,3"),
     Sample(statistics("(1, 3)"), "x=2,3,4,2,3", "1,2,3,4,5"),
     Sample("(x.sum(1), x.mean(1), x.prod(1))", "x=3,8", "3,0;0,3;3,1"),
-    # So long that several blocks share one.
+    # Long enough that several blocks share one.
     Sample("(x.mean(), x.var(), x.amax(), torch.argmax(x), x.logsumexp((0, 1)))", "x=2,40000",
            "3,10001;7,3", data=("x + 1000", "x * 0"), text="combine<<<"),
     Sample("(x.sum(0), x.std(0), torch.argmin(x, 0))", "x=5000,3", "1301,70;2,5",

@@ -266,7 +266,7 @@ def test_a_present_schedule_that_fails(
 
 @pytest.mark.long
 def test_a_real_search_on_this_cpu(text: str) -> None:
-    # So long that two trials end in it on a machine that has other things to do.
+    # Long enough that two trials end in it on a machine that has other things to do.
     result = tune("--budget", "60", "--json", "out.json")
     assert result.exit_code == 0, result.stderr
     verdicts = decode(Path("out.json").read_text()).verdicts

@@ -30,7 +30,7 @@ class _Architecture(click.ParamType[str]):
             return value
         if value == "native":
             found = options.native_architecture("--arch names another")
-        elif (named := re.fullmatch(r"sm_([89]|\d\d)\da?", value)) is not None:
+        elif (named := re.fullmatch(r"sm_([89]|1\d)\d[af]?", value)) is not None:
             found = architecture_of((int(named[1]), 0))
         else:
             wanted = f"{', '.join(ARCHITECTURES)}, sm_NN of another GPU or native"

@@ -12,8 +12,8 @@ from typing import Any, Literal, cast
 import msgspec
 
 MATRIX = 2  # dimensions
-# What a norm in training mode leaves in its running statistics, of which torch's operator says
-# nothing: (self, norm), the statistics before it, and its result.
+# Operators for the running statistics that a norm leaves in training mode, of which torch's own
+# says nothing: (self, norm), the statistics before it, and its result.
 RUNNING = {name: f"kernelgen::{name}" for name in ("running_mean", "running_var")}
 FILLS = frozenset(("fill.Scalar", "fill.Tensor"))
 # Operators that look at memory in another way.

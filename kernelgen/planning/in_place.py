@@ -22,7 +22,7 @@ def with_updates_in_place(plan: Plan) -> Plan:
         made = views.looked_at(plan.updates[source.path])
         at = next((n for n, stage in enumerate(stages) if made in writes(stage)), None)
         old, new = (_perhaps_in(value, stages) for value in (source.name, made))
-        # What reads the buffer in another way as well may read what is written already.
+        # A stage that reads the buffer in another way as well may read new values.
         if at is None or sum(value in old for value in reads(stages[at])) != 1:
             continue
         held = {*plan.outputs, *(v for path, v in plan.updates.items() if path != source.path)}

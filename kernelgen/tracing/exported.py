@@ -197,15 +197,18 @@ class Reader:
 
     def _running_statistics(self, node: torch.fx.Node, norm: Node) -> None:
         """Add what a norm leaves in its running statistics, as if two further calls did so."""
-        *_, mean, variance, training = node.args[:6]
-        for key, changed in zip(RUNNING, (mean, variance), strict=True):
-            if not training or not isinstance(changed, torch.fx.Node):
+        given = _arguments(node)
+        if not (given.get("training") or given.get("use_input_stats")):
+            return
+        for key in RUNNING:
+            changed = given.get(key)
+            if not isinstance(changed, torch.fx.Node):
                 continue
             if changed.name in self._numbers:
                 raise NotPlannedError(f"forward changes a constant in place (aten.{_base(node)})")
             old = norm.argument(key)
-            given: dict[str, Argument] = {"self": Reference(old), "norm": Reference(norm.name)}
-            left = _call_of(f"{norm.name}_{key}", RUNNING[key], given, self._types[old])
+            read: dict[str, Argument] = {"self": Reference(old), "norm": Reference(norm.name)}
+            left = _call_of(f"{norm.name}_{key}", RUNNING[key], read, self._types[old])
             self._add(self._in_place(left, self._memory[changed.name], old))
 
     def _add(self, made: Node) -> None:
@@ -267,7 +270,7 @@ class Reader:
         A sum of float16 and float32 is float32; added in place to float16, it becomes that.
         """
         base, _, overload = made.aten.partition(".")
-        (own,) = made.results
+        own = made.results[0] if len(made.results) == 1 else None
         if own is None or base.endswith("_") or "::" in base:
             return made
         args, kwargs = torch.fx.map_arg((node.args, dict(node.kwargs)), lambda one: one.meta["val"])
@@ -320,10 +323,16 @@ class Reader:
         return made
 
 
+def _arguments(node: torch.fx.Node) -> dict[str, Any]:
+    """Return what a call of an operator of torch's gives, by name."""
+    parameters = node.target._schema.arguments  # type: ignore[union-attr]  # noqa: SLF001
+    return dict(zip((p.name for p in parameters), node.args, strict=False)) | node.kwargs
+
+
 def _passes_on(node: torch.fx.Node, base: str) -> bool:
     """Whether a call returns its first argument itself, though the schema does not say so."""
     if base == "type_as":
-        own, other = (one.meta["val"] for one in node.args[:2])  # type: ignore[union-attr]
+        own, other = (one.meta["val"] for one in _arguments(node).values())
         return bool(own.dtype == other.dtype)
     return base in _DROPOUTS and not (node.args[1] and node.args[2])
 

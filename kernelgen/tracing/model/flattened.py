@@ -258,7 +258,7 @@ def _keep_replaced(buffers: list[Buffer]) -> None:
     for _, name, old, new in found:
         if (new.shape, new.dtype) != (old.shape, old.dtype):
             raise NotPlannedError(f"forward puts another shape or dtype in place of {name}")
-    # What lies in memory that another is left in changes before it is read.
+    # A value in memory that another is left in would change before it is read.
     memory = {_memory(old) for *_, old, _ in found}
     values = [new.clone() if _memory(new) in memory else new for *_, new in found]
     for (of, name, old, _), value in zip(found, values, strict=True):
