@@ -9,6 +9,7 @@ import msgspec
 import pytest
 import torch
 
+from kernelgen.errors import KernelgenFault
 from kernelgen.grading.judged import Judged
 from kernelgen.grading.oracle import device
 from kernelgen.grading.oracle.device import OracleMemory
@@ -224,6 +225,26 @@ def test_a_run_of_many_problems_keeps_little_of_each(
             assert kept == [1, 1, 1]
     finally:
         made.close()
+
+
+def test_after_a_stop_nothing_is_started_and_what_ran_is_closed(
+    problem: Problem, tmp_path: Path
+) -> None:
+    made = Oracles(tmp_path, TimingLock())
+    setup = setup_of(problem, 9)
+    lent = contextlib.ExitStack()
+    try:
+        oracle = lent.enter_context(made.lend(setup, ENVIRONMENT))
+        made.stop()
+        # As the files do that ^C has ended, each in a thread of its own.
+        with pytest.raises(KernelgenFault, match="stopped"):
+            made.failure_alone(setup, ENVIRONMENT)
+        assert len(list(tmp_path.glob("server-*"))) == 1
+    finally:
+        made.close()
+    lent.close()  # after the server: what it said is closed, too
+    with pytest.raises(ValueError, match="closed"):
+        oracle.worker.log_tail()
 
 
 @pytest.mark.parametrize(

@@ -103,5 +103,7 @@ class OracleClient:
 
     def end(self) -> None:
         """End its process."""
-        self.worker.end()
-        self.worker.release()
+        try:
+            self.worker.end()
+        finally:
+            self.worker.release()

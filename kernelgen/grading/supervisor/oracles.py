@@ -232,8 +232,6 @@ class Oracles:
                 self._change.wait_for(may_take)
 
     def _taken(self, key: str) -> OracleClient | None:
-        if self._stopped:
-            raise KernelgenFault("the oracles were stopped")
         self._require_server()
         for number, (of, oracle) in enumerate(self._idle):
             if of == key:
@@ -243,6 +241,8 @@ class Oracles:
         return None
 
     def _require_server(self) -> None:
+        if self._stopped:
+            raise KernelgenFault("the oracles were stopped")
         if not self._server.running:
             # Its oracles went with it.
             for of, oracle in self._idle:

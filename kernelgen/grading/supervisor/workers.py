@@ -346,6 +346,9 @@ class ForkServer(Server, contextlib.AbstractContextManager["ForkServer"]):
             return self._zygote.last_words()
         if code is None:
             return "it does not answer"
-        self._log.seek(0)
-        words = self._log.read().decode("utf-8", errors="replace").strip()
+        try:
+            self._log.seek(0)
+            words = self._log.read().decode("utf-8", errors="replace").strip()
+        except ValueError:  # closed, by whoever found first that it is gone
+            words = ""
         return words[-2000:] or f"it ended with exit code {code}"

@@ -93,8 +93,8 @@ class Channel(Generic[ReceivedT]):
                 f"a record of {len(data)} bytes is over the limit of {self._sends_bytes}"
             )
         frame = _HEAD.pack(len(data)) + data
-        self._sock.settimeout(timeout_s)
         try:
+            self._sock.settimeout(timeout_s)  # an OSError where this side is closed
             if fds:
                 sent = socket.send_fds(self._sock, [frame], list(fds))
                 frame = frame[sent:]
@@ -180,8 +180,8 @@ class Channel(Generic[ReceivedT]):
             remaining = None if deadline is None else deadline - time.monotonic()
             if remaining is not None and remaining <= 0:
                 raise TimeoutError
-            self._sock.settimeout(remaining)
             try:
+                self._sock.settimeout(remaining)
                 data, notes, _, _ = self._sock.recvmsg(1 << 16, _NOTES_BYTES)
             except TimeoutError:
                 raise
