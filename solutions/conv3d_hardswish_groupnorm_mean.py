@@ -2,7 +2,7 @@
 # problem: conv3d_hardswish_groupnorm_mean
 # source: conv3d_hardswish_groupnorm_mean.yaml (sha256 a01333b2b5559688)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 bdf2c2fa418a6b0f)
+# templates: frame/head.py.jinja (sha256 7eeb01c294b1e049)
 # identities: the mean before sub, mul, add
 # render again: kernelgen render conv3d_hardswish_groupnorm_mean
 """3-D convolution, hardswish, GroupNorm, then the mean of each channel.
@@ -315,7 +315,11 @@ constexpr int kWeights = MainSizes::channels * kTaps * kFilters;
 constexpr int kStepD = 1, kStepH = 1, kStepW = 1;  // of out, between pixels
 constexpr int kResidues = kStepD * kStepH * kStepW;
 constexpr int kPlacesD = 13, kPlacesH = 29, kPlacesW = 29;
-constexpr int kImagePixels = kPlacesD * kPlacesH * kPlacesW;
+constexpr int kPlaces = kPlacesD * kPlacesH * kPlacesW;
+constexpr int kTile = kThreads * kPixels;  // pixels of a block
+constexpr int kImagePixels = (kPlaces + kTile - 1) / kTile * kTile;  // the last ones do not exist
+constexpr int kReach = 100;  // elements of a plane that a pixel reads of
+constexpr int kSpan = 761;  // and a block
 constexpr int kPlane = MainSizes::in_d * MainSizes::in_h * MainSizes::in_w;
 
 // A pixel's image and place.
@@ -342,22 +346,27 @@ __device__ Place result_of(int pixel, int pixels, int residue) {
   return at;
 }
 
-// The values that a pixel's sums read.
-struct Source {
-  const float* from;
-  template <unsigned kNeeds>
-  __device__ float read(int offset) const {
-    return __ldg(from + offset);
-  }
-};
-
-__device__ Source source_of(const Arguments& a, int pixel) {
+// Where a channel's plane has what the first tap of a place reads.
+__device__ int start_of(Place at) {
   using M = MainSizes;
-  const Place at = place_of(pixel);
-  const int z = at.z * kStrideD, y = at.y * kStrideH, x = at.x * kStrideW;
-  Source source = {a.input + int64_t{at.image} * (M::channels * kPlane) +
-                   (z * M::in_h + y) * M::in_w + x};
-  return source;
+  return (at.z * kStrideD * M::in_h + at.y * kStrideH) * M::in_w + at.x * kStrideW;
+}
+
+// What a thread copies of a channel's plane, for its block.
+using Copied = float[(kSpan + kThreads - 1) / kThreads];
+
+__device__ void fetch(Copied& values, const float* channel, int from, int length) {
+#pragma unroll
+  for (int i = 0; i < sizeof(Copied) / sizeof(float); ++i) {
+    const int n = i * kThreads + threadIdx.x;
+    values[i] = n < length ? __ldg(channel + from + n) : 0.0f;
+  }
+}
+
+__device__ void put(const Copied& values, float* to) {
+#pragma unroll
+  for (int i = 0;
+      i < sizeof(Copied) / sizeof(float); ++i) to[i * kThreads + threadIdx.x] = values[i];
 }
 
 using Sums = float[kResidues][kFilters];
@@ -458,22 +467,23 @@ __global__ void __launch_bounds__(kCombineThreads) combine(Arguments a, int pixe
 }
 
 // Sums up values of a warp's lanes: a lane gets the one of its number, modulo their count.
-template <int kCount>
+template <int kCount, int kHalf = kCount / 2>
 __device__ float summed(float (&values)[kCount]) {
-  const int lane = threadIdx.x % kWarp;
+  if constexpr (kHalf == 0) {
+    float sum = values[0];
 #pragma unroll
-  for (int n = kCount / 2; n > 0; n /= 2) {
-    const bool upper = (lane & n) != 0;
+    for (int n = kCount; n < kWarp; n *= 2) sum += __shfl_xor_sync(kAllLanes, sum, n);
+    return sum;
+  } else {
+    const bool upper = (threadIdx.x & kHalf) != 0;
 #pragma unroll
-    for (int i = 0; i < n; ++i) {
-      const float given = upper ? values[i] : values[i + n];
-      values[i] = (upper ? values[i + n] : values[i]) + __shfl_xor_sync(kAllLanes, given, n);
+    for (int i = 0; i < kHalf; ++i) {
+      const float given = upper ? values[i] : values[i + kHalf];
+      values[i] = (upper ? values[i + kHalf] : values[i]) +
+                  __shfl_xor_sync(kAllLanes, given, kHalf);
     }
+    return summed<kCount, kHalf / 2>(values);
   }
-  float sum = values[0];
-#pragma unroll
-  for (int n = kCount; n < kWarp; n *= 2) sum += __shfl_xor_sync(kAllLanes, sum, n);
-  return sum;
 }
 
 // Gathers the pixels of a warp from the first one on, of which a thread has some.
@@ -481,15 +491,16 @@ __device__ void store_moments(
     const Arguments& a, int first_pixel, int pixels, Sums (&sums)[kPixels]) {
   using M = MainSizes;
   constexpr int kCount = 16;
-  if (first_pixel >= pixels) return;
   const int lane = threadIdx.x % kWarp;
-  const int first_image = first_pixel / kImagePixels;
-  int images[kPixels][kResidues];
+  bool exists[kPixels][kResidues];
+  int count = 0;
 #pragma unroll
   for (int p = 0; p < kPixels; ++p) {
 #pragma unroll
     for (int residue = 0; residue < kResidues; ++residue) {
-      images[p][residue] = result_of(first_pixel + p * kWarp + lane, pixels, residue).image;
+      const Place at = result_of(first_pixel + p * kWarp + lane, pixels, residue);
+      exists[p][residue] = at.image >= 0;
+      count += __popc(__ballot_sync(kAllLanes, at.image >= 0));
 #pragma unroll
       for (int filter = 0; filter < M::filters; ++filter) {
         float& value = sums[p][residue][filter];
@@ -497,267 +508,410 @@ __device__ void store_moments(
       }
     }
   }
-  const int64_t of_next = tiles_of(pixels) + first_image + 1;
-#pragma unroll 1
-  for (int part = 0; part < parts_of(first_pixel, pixels); ++part) {
-    // Of each filter, the sum over this thread's results of the part.
-    const auto each = [&](const auto& add) {
+  // Of each filter, the sum over this thread's results.
+  const auto each = [&](const auto& add) {
 #pragma unroll
-      for (int p = 0; p < kPixels; ++p) {
+    for (int p = 0; p < kPixels; ++p) {
 #pragma unroll
-        for (int residue = 0; residue < kResidues; ++residue) {
-          if (images[p][residue] == first_image + part) add(sums[p][residue]);
-        }
+      for (int residue = 0; residue < kResidues; ++residue) {
+        if (exists[p][residue]) add(sums[p][residue]);
       }
-    };
-    float own[kCount] = {};
-    float counts[1] = {};
-    each([&](const float (&values)[kFilters]) {
-      counts[0] += 1.0f;
+    }
+  };
+  float own[kCount] = {};
+  each([&](const float (&values)[kFilters]) {
 #pragma unroll
-      for (int filter = 0; filter < M::filters; ++filter) own[filter] += values[filter];
-    });
-    const float count = summed(counts);
-    const float mean = summed(own) / fmaxf(count, 1.0f);
-    float means[kFilters];
+    for (int filter = 0; filter < M::filters; ++filter) own[filter] += values[filter];
+  });
+  const float mean = summed(own) / static_cast<float>(max(count, 1));
+  float means[kFilters];
+#pragma unroll
+  for (int filter = 0; filter < M::filters; ++filter) {
+    means[filter] = __shfl_sync(kAllLanes, mean, filter);
+  }
+#pragma unroll
+  for (float& sum : own) sum = 0.0f;
+  each([&](const float (&values)[kFilters]) {
 #pragma unroll
     for (int filter = 0; filter < M::filters; ++filter) {
-      means[filter] = __shfl_sync(kAllLanes, mean, filter);
+      const float distance = values[filter] - means[filter];
+      own[filter] = fmaf(distance, distance, own[filter]);
     }
-#pragma unroll
-    for (float& sum : own) sum = 0.0f;
-    each([&](const float (&values)[kFilters]) {
-#pragma unroll
-      for (int filter = 0; filter < M::filters; ++filter) {
-        const float distance = values[filter] - means[filter];
-        own[filter] = fmaf(distance, distance, own[filter]);
-      }
-    });
-    const float squares = summed(own);
-    if (lane >= M::filters) continue;
-    partials_of(a, first_pixel / kTilePixels, of_next, part)[lane] = {count, mean, squares};
-  }
+  });
+  const float squares = summed(own);
+  if (lane >= M::filters) return;
+  // A tile has pixels of one image.
+  partials_of(a, first_pixel / kTilePixels, 0, 0)[lane] = {static_cast<float>(count), mean,
+      squares};
 }
 
 __global__ void __launch_bounds__(kThreads, 3) convolve(Arguments a, int pixels) {
   using M = MainSizes;
   __shared__ __align__(16) float weights[kWeights];
+  __shared__ float copies[2][sizeof(Copied) / sizeof(float) * kThreads];
   for (int i = threadIdx.x; i < kWeights; i += kThreads) {
     const int filter = i % kFilters;
     const int channel = i / kFilters / kTaps;
     const int of = filter * M::channels + channel;
     weights[i] = filter < M::filters ? __ldg(a.weight + of * kTaps + i / kFilters % kTaps) : 0.0f;
   }
-  __syncthreads();
-  const int step = gridDim.x * kThreads * kPixels;
   // A warp has neighbours.
   const int own = threadIdx.x / kWarp * (kWarp * kPixels) + threadIdx.x % kWarp;
-  for (int first = blockIdx.x * kThreads * kPixels; first < pixels; first += step) {
+  for (int first = blockIdx.x * kTile; first < pixels; first += gridDim.x * kTile) {
+    const Place begin = place_of(first);
+    const int last = min(first + kTile, begin.image * kImagePixels + kPlaces) - 1;
+    const float* from = a.input + int64_t{begin.image} * (M::channels * kPlane);
     Sums sums[kPixels] = {};
-    Source sources[kPixels];
+    const int low = start_of(begin);
+    const int length = start_of(place_of(last)) - low + kReach;
+    int starts[kPixels];
 #pragma unroll
     for (int p = 0; p < kPixels; ++p) {
-      const int pixel = first + own + p * kWarp;
-      sources[p] = source_of(a, min(pixel, pixels - 1));
+      const Place at = place_of(min(first + own + p * kWarp, last));
+      starts[p] = start_of(at) - low;
     }
+    int turn = 0;
+    Copied ahead;
+    fetch(ahead, from, low + 0, length);
+    put(ahead, copies[turn]);
+    __syncthreads();
     const float* of_channel = weights;
 #pragma unroll 1
     for (int channel = 0; channel < M::channels; ++channel, of_channel += kTaps * kFilters) {
       float values[kPixels];
+      fetch(ahead, from, low + 1024, length);
 #pragma unroll
-      for (int p = 0; p < kPixels; ++p) values[p] = sources[p].read<1049601u>(0);
+      for (int p = 0; p < kPixels; ++p) {
+        values[p] = copies[turn][starts[p] + 0];
+      }
       add(sums, 0, values, of_channel + 0 * kFilters);
 #pragma unroll
-      for (int p = 0; p < kPixels; ++p) values[p] = sources[p].read<2098177u>(1);
+      for (int p = 0; p < kPixels; ++p) {
+        values[p] = copies[turn][starts[p] + 1];
+      }
       add(sums, 0, values, of_channel + 1 * kFilters);
 #pragma unroll
-      for (int p = 0; p < kPixels; ++p) values[p] = sources[p].read<4195329u>(2);
+      for (int p = 0; p < kPixels; ++p) {
+        values[p] = copies[turn][starts[p] + 2];
+      }
       add(sums, 0, values, of_channel + 2 * kFilters);
 #pragma unroll
-      for (int p = 0; p < kPixels; ++p) values[p] = sources[p].read<8389633u>(3);
+      for (int p = 0; p < kPixels; ++p) {
+        values[p] = copies[turn][starts[p] + 3];
+      }
       add(sums, 0, values, of_channel + 3 * kFilters);
 #pragma unroll
-      for (int p = 0; p < kPixels; ++p) values[p] = sources[p].read<1050625u>(32);
+      for (int p = 0; p < kPixels; ++p) {
+        values[p] = copies[turn][starts[p] + 32];
+      }
       add(sums, 0, values, of_channel + 4 * kFilters);
 #pragma unroll
-      for (int p = 0; p < kPixels; ++p) values[p] = sources[p].read<2099201u>(33);
+      for (int p = 0; p < kPixels; ++p) {
+        values[p] = copies[turn][starts[p] + 33];
+      }
       add(sums, 0, values, of_channel + 5 * kFilters);
 #pragma unroll
-      for (int p = 0; p < kPixels; ++p) values[p] = sources[p].read<4196353u>(34);
+      for (int p = 0; p < kPixels; ++p) {
+        values[p] = copies[turn][starts[p] + 34];
+      }
       add(sums, 0, values, of_channel + 6 * kFilters);
 #pragma unroll
-      for (int p = 0; p < kPixels; ++p) values[p] = sources[p].read<8390657u>(35);
+      for (int p = 0; p < kPixels; ++p) {
+        values[p] = copies[turn][starts[p] + 35];
+      }
       add(sums, 0, values, of_channel + 7 * kFilters);
 #pragma unroll
-      for (int p = 0; p < kPixels; ++p) values[p] = sources[p].read<1052673u>(64);
+      for (int p = 0; p < kPixels; ++p) {
+        values[p] = copies[turn][starts[p] + 64];
+      }
       add(sums, 0, values, of_channel + 8 * kFilters);
 #pragma unroll
-      for (int p = 0; p < kPixels; ++p) values[p] = sources[p].read<2101249u>(65);
+      for (int p = 0; p < kPixels; ++p) {
+        values[p] = copies[turn][starts[p] + 65];
+      }
       add(sums, 0, values, of_channel + 9 * kFilters);
 #pragma unroll
-      for (int p = 0; p < kPixels; ++p) values[p] = sources[p].read<4198401u>(66);
+      for (int p = 0; p < kPixels; ++p) {
+        values[p] = copies[turn][starts[p] + 66];
+      }
       add(sums, 0, values, of_channel + 10 * kFilters);
 #pragma unroll
-      for (int p = 0; p < kPixels; ++p) values[p] = sources[p].read<8392705u>(67);
+      for (int p = 0; p < kPixels; ++p) {
+        values[p] = copies[turn][starts[p] + 67];
+      }
       add(sums, 0, values, of_channel + 11 * kFilters);
 #pragma unroll
-      for (int p = 0; p < kPixels; ++p) values[p] = sources[p].read<1056769u>(96);
+      for (int p = 0; p < kPixels; ++p) {
+        values[p] = copies[turn][starts[p] + 96];
+      }
       add(sums, 0, values, of_channel + 12 * kFilters);
 #pragma unroll
-      for (int p = 0; p < kPixels; ++p) values[p] = sources[p].read<2105345u>(97);
+      for (int p = 0; p < kPixels; ++p) {
+        values[p] = copies[turn][starts[p] + 97];
+      }
       add(sums, 0, values, of_channel + 13 * kFilters);
 #pragma unroll
-      for (int p = 0; p < kPixels; ++p) values[p] = sources[p].read<4202497u>(98);
+      for (int p = 0; p < kPixels; ++p) {
+        values[p] = copies[turn][starts[p] + 98];
+      }
       add(sums, 0, values, of_channel + 14 * kFilters);
 #pragma unroll
-      for (int p = 0; p < kPixels; ++p) values[p] = sources[p].read<8396801u>(99);
+      for (int p = 0; p < kPixels; ++p) {
+        values[p] = copies[turn][starts[p] + 99];
+      }
       add(sums, 0, values, of_channel + 15 * kFilters);
+      put(ahead, copies[turn ^= 1]);
+      __syncthreads();
+      fetch(ahead, from, low + 2048, length);
 #pragma unroll
-      for (int p = 0; p < kPixels; ++p) values[p] = sources[p].read<1049602u>(1024);
+      for (int p = 0; p < kPixels; ++p) {
+        values[p] = copies[turn][starts[p] + 0];
+      }
       add(sums, 0, values, of_channel + 16 * kFilters);
 #pragma unroll
-      for (int p = 0; p < kPixels; ++p) values[p] = sources[p].read<2098178u>(1025);
+      for (int p = 0; p < kPixels; ++p) {
+        values[p] = copies[turn][starts[p] + 1];
+      }
       add(sums, 0, values, of_channel + 17 * kFilters);
 #pragma unroll
-      for (int p = 0; p < kPixels; ++p) values[p] = sources[p].read<4195330u>(1026);
+      for (int p = 0; p < kPixels; ++p) {
+        values[p] = copies[turn][starts[p] + 2];
+      }
       add(sums, 0, values, of_channel + 18 * kFilters);
 #pragma unroll
-      for (int p = 0; p < kPixels; ++p) values[p] = sources[p].read<8389634u>(1027);
+      for (int p = 0; p < kPixels; ++p) {
+        values[p] = copies[turn][starts[p] + 3];
+      }
       add(sums, 0, values, of_channel + 19 * kFilters);
 #pragma unroll
-      for (int p = 0; p < kPixels; ++p) values[p] = sources[p].read<1050626u>(1056);
+      for (int p = 0; p < kPixels; ++p) {
+        values[p] = copies[turn][starts[p] + 32];
+      }
       add(sums, 0, values, of_channel + 20 * kFilters);
 #pragma unroll
-      for (int p = 0; p < kPixels; ++p) values[p] = sources[p].read<2099202u>(1057);
+      for (int p = 0; p < kPixels; ++p) {
+        values[p] = copies[turn][starts[p] + 33];
+      }
       add(sums, 0, values, of_channel + 21 * kFilters);
 #pragma unroll
-      for (int p = 0; p < kPixels; ++p) values[p] = sources[p].read<4196354u>(1058);
+      for (int p = 0; p < kPixels; ++p) {
+        values[p] = copies[turn][starts[p] + 34];
+      }
       add(sums, 0, values, of_channel + 22 * kFilters);
 #pragma unroll
-      for (int p = 0; p < kPixels; ++p) values[p] = sources[p].read<8390658u>(1059);
+      for (int p = 0; p < kPixels; ++p) {
+        values[p] = copies[turn][starts[p] + 35];
+      }
       add(sums, 0, values, of_channel + 23 * kFilters);
 #pragma unroll
-      for (int p = 0; p < kPixels; ++p) values[p] = sources[p].read<1052674u>(1088);
+      for (int p = 0; p < kPixels; ++p) {
+        values[p] = copies[turn][starts[p] + 64];
+      }
       add(sums, 0, values, of_channel + 24 * kFilters);
 #pragma unroll
-      for (int p = 0; p < kPixels; ++p) values[p] = sources[p].read<2101250u>(1089);
+      for (int p = 0; p < kPixels; ++p) {
+        values[p] = copies[turn][starts[p] + 65];
+      }
       add(sums, 0, values, of_channel + 25 * kFilters);
 #pragma unroll
-      for (int p = 0; p < kPixels; ++p) values[p] = sources[p].read<4198402u>(1090);
+      for (int p = 0; p < kPixels; ++p) {
+        values[p] = copies[turn][starts[p] + 66];
+      }
       add(sums, 0, values, of_channel + 26 * kFilters);
 #pragma unroll
-      for (int p = 0; p < kPixels; ++p) values[p] = sources[p].read<8392706u>(1091);
+      for (int p = 0; p < kPixels; ++p) {
+        values[p] = copies[turn][starts[p] + 67];
+      }
       add(sums, 0, values, of_channel + 27 * kFilters);
 #pragma unroll
-      for (int p = 0; p < kPixels; ++p) values[p] = sources[p].read<1056770u>(1120);
+      for (int p = 0; p < kPixels; ++p) {
+        values[p] = copies[turn][starts[p] + 96];
+      }
       add(sums, 0, values, of_channel + 28 * kFilters);
 #pragma unroll
-      for (int p = 0; p < kPixels; ++p) values[p] = sources[p].read<2105346u>(1121);
+      for (int p = 0; p < kPixels; ++p) {
+        values[p] = copies[turn][starts[p] + 97];
+      }
       add(sums, 0, values, of_channel + 29 * kFilters);
 #pragma unroll
-      for (int p = 0; p < kPixels; ++p) values[p] = sources[p].read<4202498u>(1122);
+      for (int p = 0; p < kPixels; ++p) {
+        values[p] = copies[turn][starts[p] + 98];
+      }
       add(sums, 0, values, of_channel + 30 * kFilters);
 #pragma unroll
-      for (int p = 0; p < kPixels; ++p) values[p] = sources[p].read<8396802u>(1123);
+      for (int p = 0; p < kPixels; ++p) {
+        values[p] = copies[turn][starts[p] + 99];
+      }
       add(sums, 0, values, of_channel + 31 * kFilters);
+      put(ahead, copies[turn ^= 1]);
+      __syncthreads();
+      fetch(ahead, from, low + 3072, length);
 #pragma unroll
-      for (int p = 0; p < kPixels; ++p) values[p] = sources[p].read<1049604u>(2048);
+      for (int p = 0; p < kPixels; ++p) {
+        values[p] = copies[turn][starts[p] + 0];
+      }
       add(sums, 0, values, of_channel + 32 * kFilters);
 #pragma unroll
-      for (int p = 0; p < kPixels; ++p) values[p] = sources[p].read<2098180u>(2049);
+      for (int p = 0; p < kPixels; ++p) {
+        values[p] = copies[turn][starts[p] + 1];
+      }
       add(sums, 0, values, of_channel + 33 * kFilters);
 #pragma unroll
-      for (int p = 0; p < kPixels; ++p) values[p] = sources[p].read<4195332u>(2050);
+      for (int p = 0; p < kPixels; ++p) {
+        values[p] = copies[turn][starts[p] + 2];
+      }
       add(sums, 0, values, of_channel + 34 * kFilters);
 #pragma unroll
-      for (int p = 0; p < kPixels; ++p) values[p] = sources[p].read<8389636u>(2051);
+      for (int p = 0; p < kPixels; ++p) {
+        values[p] = copies[turn][starts[p] + 3];
+      }
       add(sums, 0, values, of_channel + 35 * kFilters);
 #pragma unroll
-      for (int p = 0; p < kPixels; ++p) values[p] = sources[p].read<1050628u>(2080);
+      for (int p = 0; p < kPixels; ++p) {
+        values[p] = copies[turn][starts[p] + 32];
+      }
       add(sums, 0, values, of_channel + 36 * kFilters);
 #pragma unroll
-      for (int p = 0; p < kPixels; ++p) values[p] = sources[p].read<2099204u>(2081);
+      for (int p = 0; p < kPixels; ++p) {
+        values[p] = copies[turn][starts[p] + 33];
+      }
       add(sums, 0, values, of_channel + 37 * kFilters);
 #pragma unroll
-      for (int p = 0; p < kPixels; ++p) values[p] = sources[p].read<4196356u>(2082);
+      for (int p = 0; p < kPixels; ++p) {
+        values[p] = copies[turn][starts[p] + 34];
+      }
       add(sums, 0, values, of_channel + 38 * kFilters);
 #pragma unroll
-      for (int p = 0; p < kPixels; ++p) values[p] = sources[p].read<8390660u>(2083);
+      for (int p = 0; p < kPixels; ++p) {
+        values[p] = copies[turn][starts[p] + 35];
+      }
       add(sums, 0, values, of_channel + 39 * kFilters);
 #pragma unroll
-      for (int p = 0; p < kPixels; ++p) values[p] = sources[p].read<1052676u>(2112);
+      for (int p = 0; p < kPixels; ++p) {
+        values[p] = copies[turn][starts[p] + 64];
+      }
       add(sums, 0, values, of_channel + 40 * kFilters);
 #pragma unroll
-      for (int p = 0; p < kPixels; ++p) values[p] = sources[p].read<2101252u>(2113);
+      for (int p = 0; p < kPixels; ++p) {
+        values[p] = copies[turn][starts[p] + 65];
+      }
       add(sums, 0, values, of_channel + 41 * kFilters);
 #pragma unroll
-      for (int p = 0; p < kPixels; ++p) values[p] = sources[p].read<4198404u>(2114);
+      for (int p = 0; p < kPixels; ++p) {
+        values[p] = copies[turn][starts[p] + 66];
+      }
       add(sums, 0, values, of_channel + 42 * kFilters);
 #pragma unroll
-      for (int p = 0; p < kPixels; ++p) values[p] = sources[p].read<8392708u>(2115);
+      for (int p = 0; p < kPixels; ++p) {
+        values[p] = copies[turn][starts[p] + 67];
+      }
       add(sums, 0, values, of_channel + 43 * kFilters);
 #pragma unroll
-      for (int p = 0; p < kPixels; ++p) values[p] = sources[p].read<1056772u>(2144);
+      for (int p = 0; p < kPixels; ++p) {
+        values[p] = copies[turn][starts[p] + 96];
+      }
       add(sums, 0, values, of_channel + 44 * kFilters);
 #pragma unroll
-      for (int p = 0; p < kPixels; ++p) values[p] = sources[p].read<2105348u>(2145);
+      for (int p = 0; p < kPixels; ++p) {
+        values[p] = copies[turn][starts[p] + 97];
+      }
       add(sums, 0, values, of_channel + 45 * kFilters);
 #pragma unroll
-      for (int p = 0; p < kPixels; ++p) values[p] = sources[p].read<4202500u>(2146);
+      for (int p = 0; p < kPixels; ++p) {
+        values[p] = copies[turn][starts[p] + 98];
+      }
       add(sums, 0, values, of_channel + 46 * kFilters);
 #pragma unroll
-      for (int p = 0; p < kPixels; ++p) values[p] = sources[p].read<8396804u>(2147);
+      for (int p = 0; p < kPixels; ++p) {
+        values[p] = copies[turn][starts[p] + 99];
+      }
       add(sums, 0, values, of_channel + 47 * kFilters);
+      put(ahead, copies[turn ^= 1]);
+      __syncthreads();
+      from += kPlane;
+      if (channel + 1 < M::channels) fetch(ahead, from, low + 0, length);
 #pragma unroll
-      for (int p = 0; p < kPixels; ++p) values[p] = sources[p].read<1049608u>(3072);
+      for (int p = 0; p < kPixels; ++p) {
+        values[p] = copies[turn][starts[p] + 0];
+      }
       add(sums, 0, values, of_channel + 48 * kFilters);
 #pragma unroll
-      for (int p = 0; p < kPixels; ++p) values[p] = sources[p].read<2098184u>(3073);
+      for (int p = 0; p < kPixels; ++p) {
+        values[p] = copies[turn][starts[p] + 1];
+      }
       add(sums, 0, values, of_channel + 49 * kFilters);
 #pragma unroll
-      for (int p = 0; p < kPixels; ++p) values[p] = sources[p].read<4195336u>(3074);
+      for (int p = 0; p < kPixels; ++p) {
+        values[p] = copies[turn][starts[p] + 2];
+      }
       add(sums, 0, values, of_channel + 50 * kFilters);
 #pragma unroll
-      for (int p = 0; p < kPixels; ++p) values[p] = sources[p].read<8389640u>(3075);
+      for (int p = 0; p < kPixels; ++p) {
+        values[p] = copies[turn][starts[p] + 3];
+      }
       add(sums, 0, values, of_channel + 51 * kFilters);
 #pragma unroll
-      for (int p = 0; p < kPixels; ++p) values[p] = sources[p].read<1050632u>(3104);
+      for (int p = 0; p < kPixels; ++p) {
+        values[p] = copies[turn][starts[p] + 32];
+      }
       add(sums, 0, values, of_channel + 52 * kFilters);
 #pragma unroll
-      for (int p = 0; p < kPixels; ++p) values[p] = sources[p].read<2099208u>(3105);
+      for (int p = 0; p < kPixels; ++p) {
+        values[p] = copies[turn][starts[p] + 33];
+      }
       add(sums, 0, values, of_channel + 53 * kFilters);
 #pragma unroll
-      for (int p = 0; p < kPixels; ++p) values[p] = sources[p].read<4196360u>(3106);
+      for (int p = 0; p < kPixels; ++p) {
+        values[p] = copies[turn][starts[p] + 34];
+      }
       add(sums, 0, values, of_channel + 54 * kFilters);
 #pragma unroll
-      for (int p = 0; p < kPixels; ++p) values[p] = sources[p].read<8390664u>(3107);
+      for (int p = 0; p < kPixels; ++p) {
+        values[p] = copies[turn][starts[p] + 35];
+      }
       add(sums, 0, values, of_channel + 55 * kFilters);
 #pragma unroll
-      for (int p = 0; p < kPixels; ++p) values[p] = sources[p].read<1052680u>(3136);
+      for (int p = 0; p < kPixels; ++p) {
+        values[p] = copies[turn][starts[p] + 64];
+      }
       add(sums, 0, values, of_channel + 56 * kFilters);
 #pragma unroll
-      for (int p = 0; p < kPixels; ++p) values[p] = sources[p].read<2101256u>(3137);
+      for (int p = 0; p < kPixels; ++p) {
+        values[p] = copies[turn][starts[p] + 65];
+      }
       add(sums, 0, values, of_channel + 57 * kFilters);
 #pragma unroll
-      for (int p = 0; p < kPixels; ++p) values[p] = sources[p].read<4198408u>(3138);
+      for (int p = 0; p < kPixels; ++p) {
+        values[p] = copies[turn][starts[p] + 66];
+      }
       add(sums, 0, values, of_channel + 58 * kFilters);
 #pragma unroll
-      for (int p = 0; p < kPixels; ++p) values[p] = sources[p].read<8392712u>(3139);
+      for (int p = 0; p < kPixels; ++p) {
+        values[p] = copies[turn][starts[p] + 67];
+      }
       add(sums, 0, values, of_channel + 59 * kFilters);
 #pragma unroll
-      for (int p = 0; p < kPixels; ++p) values[p] = sources[p].read<1056776u>(3168);
+      for (int p = 0; p < kPixels; ++p) {
+        values[p] = copies[turn][starts[p] + 96];
+      }
       add(sums, 0, values, of_channel + 60 * kFilters);
 #pragma unroll
-      for (int p = 0; p < kPixels; ++p) values[p] = sources[p].read<2105352u>(3169);
+      for (int p = 0; p < kPixels; ++p) {
+        values[p] = copies[turn][starts[p] + 97];
+      }
       add(sums, 0, values, of_channel + 61 * kFilters);
 #pragma unroll
-      for (int p = 0; p < kPixels; ++p) values[p] = sources[p].read<4202504u>(3170);
+      for (int p = 0; p < kPixels; ++p) {
+        values[p] = copies[turn][starts[p] + 98];
+      }
       add(sums, 0, values, of_channel + 62 * kFilters);
 #pragma unroll
-      for (int p = 0; p < kPixels; ++p) values[p] = sources[p].read<8396808u>(3171);
+      for (int p = 0; p < kPixels; ++p) {
+        values[p] = copies[turn][starts[p] + 99];
+      }
       add(sums, 0, values, of_channel + 63 * kFilters);
-#pragma unroll
-      for (int p = 0; p < kPixels; ++p) sources[p].from += kPlane;
+      put(ahead, copies[turn ^= 1]);
+      __syncthreads();
     }
     store_moments(a, first + own - own % kWarp, pixels, sums);
   }
@@ -769,10 +923,8 @@ bool takes(const Arguments& a, int64_t images) {
 }
 
 cudaError_t launch(const Arguments& a, int64_t images, cudaStream_t stream) {
-  constexpr int kMostBlocks = 132 * 3;
   const int pixels = static_cast<int>(images * kImagePixels);
-  const int of_block = kThreads * kPixels;
-  const int blocks = std::min((pixels + of_block - 1) / of_block, kMostBlocks);
+  const int blocks = std::min(pixels / kTile, 132 * 3);
   convolve<<<blocks, kThreads, 0, stream>>>(a, pixels);
   const int combined = static_cast<int>(images);
   combine<<<combined, kCombineThreads, 0, stream>>>(a, pixels, tiles_of(pixels));
@@ -1173,7 +1325,7 @@ def _conv3d_moments(
     means = torch.empty((*whole[:-3], 1, 1, 1), dtype=torch.float32, device=input.device)
     variances = torch.empty((*whole[:-3], 1, 1, 1), dtype=torch.float32, device=input.device)
     if means.numel() > 0:
-        tiles = -(-counts[0] * 10933 // 128) + counts[0]
+        tiles = -(-counts[0] * 11264 // 128) + counts[0]
         partials = torch.empty(tiles * 48, dtype=torch.float32, device=input.device)
         tensors = (input, weight, bias, means, variances, partials)
         sizes = (*counts, *bias_repeats)

@@ -2,7 +2,7 @@
 # problem: conv3d_tanh_sigmoid
 # source: conv3d_tanh_sigmoid.yaml (sha256 bb9b5e6d22a11209)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 df493905ad84f1e2)
+# templates: frame/head.py.jinja (sha256 d0d5a8ec208ac120)
 # render again: kernelgen render conv3d_tanh_sigmoid
 """3-D convolution of three channels, scaled, tanh and sigmoid.
 
@@ -231,7 +231,11 @@ constexpr int kWeights = MainSizes::channels * kTaps * kFilters;
 constexpr int kStepD = 1, kStepH = 1, kStepW = 1;  // of out, between pixels
 constexpr int kResidues = kStepD * kStepH * kStepW;
 constexpr int kPlacesD = 14, kPlacesH = 62, kPlacesW = 62;
-constexpr int kImagePixels = kPlacesD * kPlacesH * kPlacesW;
+constexpr int kPlaces = kPlacesD * kPlacesH * kPlacesW;
+constexpr int kTile = kThreads * kPixels;  // pixels of a block
+constexpr int kImagePixels = (kPlaces + kTile - 1) / kTile * kTile;  // the last ones do not exist
+constexpr int kReach = 131;  // elements of a plane that a pixel reads of
+constexpr int kSpan = 788;  // and a block
 constexpr int kPlane = MainSizes::in_d * MainSizes::in_h * MainSizes::in_w;
 
 // A pixel's image and place.
@@ -258,22 +262,27 @@ __device__ Place result_of(int pixel, int pixels, int residue) {
   return at;
 }
 
-// The values that a pixel's sums read.
-struct Source {
-  const float* from;
-  template <unsigned kNeeds>
-  __device__ float read(int offset) const {
-    return __ldg(from + offset);
-  }
-};
-
-__device__ Source source_of(const Arguments& a, int pixel) {
+// Where a channel's plane has what the first tap of a place reads.
+__device__ int start_of(Place at) {
   using M = MainSizes;
-  const Place at = place_of(pixel);
-  const int z = at.z * kStrideD, y = at.y * kStrideH, x = at.x * kStrideW;
-  Source source = {a.input + int64_t{at.image} * (M::channels * kPlane) +
-                   (z * M::in_h + y) * M::in_w + x};
-  return source;
+  return (at.z * kStrideD * M::in_h + at.y * kStrideH) * M::in_w + at.x * kStrideW;
+}
+
+// What a thread copies of a channel's plane, for its block.
+using Copied = float[(kSpan + kThreads - 1) / kThreads];
+
+__device__ void fetch(Copied& values, const float* channel, int from, int length) {
+#pragma unroll
+  for (int i = 0; i < sizeof(Copied) / sizeof(float); ++i) {
+    const int n = i * kThreads + threadIdx.x;
+    values[i] = n < length ? __ldg(channel + from + n) : 0.0f;
+  }
+}
+
+__device__ void put(const Copied& values, float* to) {
+#pragma unroll
+  for (int i = 0;
+      i < sizeof(Copied) / sizeof(float); ++i) to[i * kThreads + threadIdx.x] = values[i];
 }
 
 using Sums = float[kResidues][kFilters];
@@ -315,111 +324,182 @@ __device__ void store(const Arguments& a, int pixel, int pixels, Sums& sums) {
 __global__ void __launch_bounds__(kThreads, 4) convolve(Arguments a, int pixels) {
   using M = MainSizes;
   __shared__ __align__(16) float weights[kWeights];
+  __shared__ float copies[2][sizeof(Copied) / sizeof(float) * kThreads];
   for (int i = threadIdx.x; i < kWeights; i += kThreads) {
     const int filter = i % kFilters;
     const int channel = i / kFilters / kTaps;
     const int of = filter * M::channels + channel;
     weights[i] = filter < M::filters ? __ldg(a.weight + of * kTaps + i / kFilters % kTaps) : 0.0f;
   }
-  __syncthreads();
-  const int step = gridDim.x * kThreads * kPixels;
   // A warp has neighbours.
   const int own = threadIdx.x / kWarp * (kWarp * kPixels) + threadIdx.x % kWarp;
-  for (int first = blockIdx.x * kThreads * kPixels; first < pixels; first += step) {
+  for (int first = blockIdx.x * kTile; first < pixels; first += gridDim.x * kTile) {
+    const Place begin = place_of(first);
+    const int last = min(first + kTile, begin.image * kImagePixels + kPlaces) - 1;
+    const float* from = a.input + int64_t{begin.image} * (M::channels * kPlane);
     Sums sums[kPixels] = {};
-    Source sources[kPixels];
+    const int low = start_of(begin);
+    const int length = start_of(place_of(last)) - low + kReach;
+    int starts[kPixels];
 #pragma unroll
     for (int p = 0; p < kPixels; ++p) {
-      const int pixel = first + own + p * kWarp;
-      sources[p] = source_of(a, min(pixel, pixels - 1));
+      const Place at = place_of(min(first + own + p * kWarp, last));
+      starts[p] = start_of(at) - low;
     }
+    int turn = 0;
+    Copied ahead;
+    fetch(ahead, from, low + 0, length);
+    put(ahead, copies[turn]);
+    __syncthreads();
     const float* of_channel = weights;
 #pragma unroll 1
     for (int channel = 0; channel < M::channels; ++channel, of_channel += kTaps * kFilters) {
       float values[kPixels];
+      fetch(ahead, from, low + 4096, length);
 #pragma unroll
-      for (int p = 0; p < kPixels; ++p) values[p] = sources[p].read<1049601u>(0);
+      for (int p = 0; p < kPixels; ++p) {
+        values[p] = copies[turn][starts[p] + 0];
+      }
       add(sums, 0, values, of_channel + 0 * kFilters);
 #pragma unroll
-      for (int p = 0; p < kPixels; ++p) values[p] = sources[p].read<2098177u>(1);
+      for (int p = 0; p < kPixels; ++p) {
+        values[p] = copies[turn][starts[p] + 1];
+      }
       add(sums, 0, values, of_channel + 1 * kFilters);
 #pragma unroll
-      for (int p = 0; p < kPixels; ++p) values[p] = sources[p].read<4195329u>(2);
+      for (int p = 0; p < kPixels; ++p) {
+        values[p] = copies[turn][starts[p] + 2];
+      }
       add(sums, 0, values, of_channel + 2 * kFilters);
 #pragma unroll
-      for (int p = 0; p < kPixels; ++p) values[p] = sources[p].read<1050625u>(64);
+      for (int p = 0; p < kPixels; ++p) {
+        values[p] = copies[turn][starts[p] + 64];
+      }
       add(sums, 0, values, of_channel + 3 * kFilters);
 #pragma unroll
-      for (int p = 0; p < kPixels; ++p) values[p] = sources[p].read<2099201u>(65);
+      for (int p = 0; p < kPixels; ++p) {
+        values[p] = copies[turn][starts[p] + 65];
+      }
       add(sums, 0, values, of_channel + 4 * kFilters);
 #pragma unroll
-      for (int p = 0; p < kPixels; ++p) values[p] = sources[p].read<4196353u>(66);
+      for (int p = 0; p < kPixels; ++p) {
+        values[p] = copies[turn][starts[p] + 66];
+      }
       add(sums, 0, values, of_channel + 5 * kFilters);
 #pragma unroll
-      for (int p = 0; p < kPixels; ++p) values[p] = sources[p].read<1052673u>(128);
+      for (int p = 0; p < kPixels; ++p) {
+        values[p] = copies[turn][starts[p] + 128];
+      }
       add(sums, 0, values, of_channel + 6 * kFilters);
 #pragma unroll
-      for (int p = 0; p < kPixels; ++p) values[p] = sources[p].read<2101249u>(129);
+      for (int p = 0; p < kPixels; ++p) {
+        values[p] = copies[turn][starts[p] + 129];
+      }
       add(sums, 0, values, of_channel + 7 * kFilters);
 #pragma unroll
-      for (int p = 0; p < kPixels; ++p) values[p] = sources[p].read<4198401u>(130);
+      for (int p = 0; p < kPixels; ++p) {
+        values[p] = copies[turn][starts[p] + 130];
+      }
       add(sums, 0, values, of_channel + 8 * kFilters);
+      put(ahead, copies[turn ^= 1]);
+      __syncthreads();
+      fetch(ahead, from, low + 8192, length);
 #pragma unroll
-      for (int p = 0; p < kPixels; ++p) values[p] = sources[p].read<1049602u>(4096);
+      for (int p = 0; p < kPixels; ++p) {
+        values[p] = copies[turn][starts[p] + 0];
+      }
       add(sums, 0, values, of_channel + 9 * kFilters);
 #pragma unroll
-      for (int p = 0; p < kPixels; ++p) values[p] = sources[p].read<2098178u>(4097);
+      for (int p = 0; p < kPixels; ++p) {
+        values[p] = copies[turn][starts[p] + 1];
+      }
       add(sums, 0, values, of_channel + 10 * kFilters);
 #pragma unroll
-      for (int p = 0; p < kPixels; ++p) values[p] = sources[p].read<4195330u>(4098);
+      for (int p = 0; p < kPixels; ++p) {
+        values[p] = copies[turn][starts[p] + 2];
+      }
       add(sums, 0, values, of_channel + 11 * kFilters);
 #pragma unroll
-      for (int p = 0; p < kPixels; ++p) values[p] = sources[p].read<1050626u>(4160);
+      for (int p = 0; p < kPixels; ++p) {
+        values[p] = copies[turn][starts[p] + 64];
+      }
       add(sums, 0, values, of_channel + 12 * kFilters);
 #pragma unroll
-      for (int p = 0; p < kPixels; ++p) values[p] = sources[p].read<2099202u>(4161);
+      for (int p = 0; p < kPixels; ++p) {
+        values[p] = copies[turn][starts[p] + 65];
+      }
       add(sums, 0, values, of_channel + 13 * kFilters);
 #pragma unroll
-      for (int p = 0; p < kPixels; ++p) values[p] = sources[p].read<4196354u>(4162);
+      for (int p = 0; p < kPixels; ++p) {
+        values[p] = copies[turn][starts[p] + 66];
+      }
       add(sums, 0, values, of_channel + 14 * kFilters);
 #pragma unroll
-      for (int p = 0; p < kPixels; ++p) values[p] = sources[p].read<1052674u>(4224);
+      for (int p = 0; p < kPixels; ++p) {
+        values[p] = copies[turn][starts[p] + 128];
+      }
       add(sums, 0, values, of_channel + 15 * kFilters);
 #pragma unroll
-      for (int p = 0; p < kPixels; ++p) values[p] = sources[p].read<2101250u>(4225);
+      for (int p = 0; p < kPixels; ++p) {
+        values[p] = copies[turn][starts[p] + 129];
+      }
       add(sums, 0, values, of_channel + 16 * kFilters);
 #pragma unroll
-      for (int p = 0; p < kPixels; ++p) values[p] = sources[p].read<4198402u>(4226);
+      for (int p = 0; p < kPixels; ++p) {
+        values[p] = copies[turn][starts[p] + 130];
+      }
       add(sums, 0, values, of_channel + 17 * kFilters);
+      put(ahead, copies[turn ^= 1]);
+      __syncthreads();
+      from += kPlane;
+      if (channel + 1 < M::channels) fetch(ahead, from, low + 0, length);
 #pragma unroll
-      for (int p = 0; p < kPixels; ++p) values[p] = sources[p].read<1049604u>(8192);
+      for (int p = 0; p < kPixels; ++p) {
+        values[p] = copies[turn][starts[p] + 0];
+      }
       add(sums, 0, values, of_channel + 18 * kFilters);
 #pragma unroll
-      for (int p = 0; p < kPixels; ++p) values[p] = sources[p].read<2098180u>(8193);
+      for (int p = 0; p < kPixels; ++p) {
+        values[p] = copies[turn][starts[p] + 1];
+      }
       add(sums, 0, values, of_channel + 19 * kFilters);
 #pragma unroll
-      for (int p = 0; p < kPixels; ++p) values[p] = sources[p].read<4195332u>(8194);
+      for (int p = 0; p < kPixels; ++p) {
+        values[p] = copies[turn][starts[p] + 2];
+      }
       add(sums, 0, values, of_channel + 20 * kFilters);
 #pragma unroll
-      for (int p = 0; p < kPixels; ++p) values[p] = sources[p].read<1050628u>(8256);
+      for (int p = 0; p < kPixels; ++p) {
+        values[p] = copies[turn][starts[p] + 64];
+      }
       add(sums, 0, values, of_channel + 21 * kFilters);
 #pragma unroll
-      for (int p = 0; p < kPixels; ++p) values[p] = sources[p].read<2099204u>(8257);
+      for (int p = 0; p < kPixels; ++p) {
+        values[p] = copies[turn][starts[p] + 65];
+      }
       add(sums, 0, values, of_channel + 22 * kFilters);
 #pragma unroll
-      for (int p = 0; p < kPixels; ++p) values[p] = sources[p].read<4196356u>(8258);
+      for (int p = 0; p < kPixels; ++p) {
+        values[p] = copies[turn][starts[p] + 66];
+      }
       add(sums, 0, values, of_channel + 23 * kFilters);
 #pragma unroll
-      for (int p = 0; p < kPixels; ++p) values[p] = sources[p].read<1052676u>(8320);
+      for (int p = 0; p < kPixels; ++p) {
+        values[p] = copies[turn][starts[p] + 128];
+      }
       add(sums, 0, values, of_channel + 24 * kFilters);
 #pragma unroll
-      for (int p = 0; p < kPixels; ++p) values[p] = sources[p].read<2101252u>(8321);
+      for (int p = 0; p < kPixels; ++p) {
+        values[p] = copies[turn][starts[p] + 129];
+      }
       add(sums, 0, values, of_channel + 25 * kFilters);
 #pragma unroll
-      for (int p = 0; p < kPixels; ++p) values[p] = sources[p].read<4198404u>(8322);
+      for (int p = 0; p < kPixels; ++p) {
+        values[p] = copies[turn][starts[p] + 130];
+      }
       add(sums, 0, values, of_channel + 26 * kFilters);
-#pragma unroll
-      for (int p = 0; p < kPixels; ++p) sources[p].from += kPlane;
+      put(ahead, copies[turn ^= 1]);
+      __syncthreads();
     }
 #pragma unroll
     for (int p = 0; p < kPixels; ++p) {
@@ -437,10 +517,8 @@ bool takes(const Arguments& a, int64_t images) {
 }
 
 cudaError_t launch(const Arguments& a, int64_t images, cudaStream_t stream) {
-  constexpr int kMostBlocks = 132 * 4;
   const int pixels = static_cast<int>(images * kImagePixels);
-  const int of_block = kThreads * kPixels;
-  const int blocks = std::min((pixels + of_block - 1) / of_block, kMostBlocks);
+  const int blocks = std::min(pixels / kTile, 132 * 4);
   convolve<<<blocks, kThreads, 0, stream>>>(a, pixels);
   return cudaGetLastError();
 }

@@ -2,7 +2,7 @@
 # problem: conv_transpose3d_batchnorm_pool
 # source: conv_transpose3d_batchnorm_pool.yaml (sha256 af34f9b06022f5b2)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 3de7ce3dd6e72151)
+# templates: frame/head.py.jinja (sha256 3a4e09b406308e9f)
 # identities: the mean before sub, mul, add
 # render again: kernelgen render conv_transpose3d_batchnorm_pool
 """3-D transposed convolution of stride 2, BatchNorm3d in training mode, two mean pools.
@@ -312,7 +312,9 @@ constexpr int kWeights = MainSizes::channels * kTaps * kFilters;
 constexpr int kStepD = 2, kStepH = 2, kStepW = 2;  // of out, between pixels
 constexpr int kResidues = kStepD * kStepH * kStepW;
 constexpr int kPlacesD = 32, kPlacesH = 32, kPlacesW = 32;
-constexpr int kImagePixels = kPlacesD * kPlacesH * kPlacesW;
+constexpr int kPlaces = kPlacesD * kPlacesH * kPlacesW;
+constexpr int kTile = kThreads * kPixels;  // pixels of a block
+constexpr int kImagePixels = (kPlaces + kTile - 1) / kTile * kTile;  // the last ones do not exist
 constexpr int kPlane = MainSizes::in_d * MainSizes::in_h * MainSizes::in_w;
 
 // A pixel's image and place.
@@ -350,28 +352,21 @@ __device__ unsigned inside(int place, const int (&distances)[kCount], int size) 
   return found;
 }
 
-// The values that a pixel's sums read.
-struct Source {
-  const float* from;
-  unsigned inside;  // the places that exist, 10 bits for each dimension
-  template <unsigned kNeeds>
-  __device__ float read(int offset) const {
-    return (inside & kNeeds) == kNeeds ? __ldg(from + offset) : 0.0f;
-  }
-};
-
-__device__ Source source_of(const Arguments& a, int pixel) {
+// Where a channel's plane has what the first tap of a place reads.
+__device__ int start_of(Place at) {
   using M = MainSizes;
-  const Place at = place_of(pixel);
-  const int z = at.z, y = at.y, x = at.x;
-  Source source = {a.input + int64_t{at.image} * (M::channels * kPlane) +
-                   (z * M::in_h + y) * M::in_w + x};
+  return (at.z * M::in_h + at.y) * M::in_w + at.x;
+}
+
+// The places that exist of those that are read, 10 bits for each dimension.
+__device__ unsigned inside_of(Place at) {
+  using M = MainSizes;
   constexpr int kDepths[] = {0, 1};
   constexpr int kHeights[] = {0, 1};
   constexpr int kWidths[] = {0, 1};
-  source.inside = inside(z, kDepths, M::in_d) | inside(y, kHeights, M::in_h) << 10 |
-                  inside(x, kWidths, M::in_w) << 20;
-  return source;
+  const int z = at.z, y = at.y, x = at.x;
+  return inside(z, kDepths, M::in_d) | inside(y, kHeights, M::in_h) << 10 |
+         inside(x, kWidths, M::in_w) << 20;
 }
 
 using Sums = float[kResidues][kFilters];
@@ -472,22 +467,23 @@ __global__ void __launch_bounds__(kCombineThreads) combine(Arguments a, int pixe
 }
 
 // Sums up values of a warp's lanes: a lane gets the one of its number, modulo their count.
-template <int kCount>
+template <int kCount, int kHalf = kCount / 2>
 __device__ float summed(float (&values)[kCount]) {
-  const int lane = threadIdx.x % kWarp;
+  if constexpr (kHalf == 0) {
+    float sum = values[0];
 #pragma unroll
-  for (int n = kCount / 2; n > 0; n /= 2) {
-    const bool upper = (lane & n) != 0;
+    for (int n = kCount; n < kWarp; n *= 2) sum += __shfl_xor_sync(kAllLanes, sum, n);
+    return sum;
+  } else {
+    const bool upper = (threadIdx.x & kHalf) != 0;
 #pragma unroll
-    for (int i = 0; i < n; ++i) {
-      const float given = upper ? values[i] : values[i + n];
-      values[i] = (upper ? values[i + n] : values[i]) + __shfl_xor_sync(kAllLanes, given, n);
+    for (int i = 0; i < kHalf; ++i) {
+      const float given = upper ? values[i] : values[i + kHalf];
+      values[i] = (upper ? values[i + kHalf] : values[i]) +
+                  __shfl_xor_sync(kAllLanes, given, kHalf);
     }
+    return summed<kCount, kHalf / 2>(values);
   }
-  float sum = values[0];
-#pragma unroll
-  for (int n = kCount; n < kWarp; n *= 2) sum += __shfl_xor_sync(kAllLanes, sum, n);
-  return sum;
 }
 
 // Gathers the pixels of a warp from the first one on, of which a thread has some.
@@ -495,15 +491,16 @@ __device__ void store_moments(
     const Arguments& a, int first_pixel, int pixels, Sums (&sums)[kPixels]) {
   using M = MainSizes;
   constexpr int kCount = 16;
-  if (first_pixel >= pixels) return;
   const int lane = threadIdx.x % kWarp;
-  const int first_image = first_pixel / kImagePixels;
-  int images[kPixels][kResidues];
+  bool exists[kPixels][kResidues];
+  int count = 0;
 #pragma unroll
   for (int p = 0; p < kPixels; ++p) {
 #pragma unroll
     for (int residue = 0; residue < kResidues; ++residue) {
-      images[p][residue] = result_of(first_pixel + p * kWarp + lane, pixels, residue).image;
+      const Place at = result_of(first_pixel + p * kWarp + lane, pixels, residue);
+      exists[p][residue] = at.image >= 0;
+      count += __popc(__ballot_sync(kAllLanes, at.image >= 0));
 #pragma unroll
       for (int filter = 0; filter < M::filters; ++filter) {
         float& value = sums[p][residue][filter];
@@ -511,46 +508,41 @@ __device__ void store_moments(
       }
     }
   }
-  const int64_t of_next = tiles_of(pixels) + first_image + 1;
-#pragma unroll 1
-  for (int part = 0; part < parts_of(first_pixel, pixels); ++part) {
-    // Of each filter, the sum over this thread's results of the part.
-    const auto each = [&](const auto& add) {
+  // Of each filter, the sum over this thread's results.
+  const auto each = [&](const auto& add) {
 #pragma unroll
-      for (int p = 0; p < kPixels; ++p) {
+    for (int p = 0; p < kPixels; ++p) {
 #pragma unroll
-        for (int residue = 0; residue < kResidues; ++residue) {
-          if (images[p][residue] == first_image + part) add(sums[p][residue]);
-        }
+      for (int residue = 0; residue < kResidues; ++residue) {
+        if (exists[p][residue]) add(sums[p][residue]);
       }
-    };
-    float own[kCount] = {};
-    float counts[1] = {};
-    each([&](const float (&values)[kFilters]) {
-      counts[0] += 1.0f;
+    }
+  };
+  float own[kCount] = {};
+  each([&](const float (&values)[kFilters]) {
 #pragma unroll
-      for (int filter = 0; filter < M::filters; ++filter) own[filter] += values[filter];
-    });
-    const float count = summed(counts);
-    const float mean = summed(own) / fmaxf(count, 1.0f);
-    float means[kFilters];
+    for (int filter = 0; filter < M::filters; ++filter) own[filter] += values[filter];
+  });
+  const float mean = summed(own) / static_cast<float>(max(count, 1));
+  float means[kFilters];
+#pragma unroll
+  for (int filter = 0; filter < M::filters; ++filter) {
+    means[filter] = __shfl_sync(kAllLanes, mean, filter);
+  }
+#pragma unroll
+  for (float& sum : own) sum = 0.0f;
+  each([&](const float (&values)[kFilters]) {
 #pragma unroll
     for (int filter = 0; filter < M::filters; ++filter) {
-      means[filter] = __shfl_sync(kAllLanes, mean, filter);
+      const float distance = values[filter] - means[filter];
+      own[filter] = fmaf(distance, distance, own[filter]);
     }
-#pragma unroll
-    for (float& sum : own) sum = 0.0f;
-    each([&](const float (&values)[kFilters]) {
-#pragma unroll
-      for (int filter = 0; filter < M::filters; ++filter) {
-        const float distance = values[filter] - means[filter];
-        own[filter] = fmaf(distance, distance, own[filter]);
-      }
-    });
-    const float squares = summed(own);
-    if (lane >= M::filters) continue;
-    partials_of(a, first_pixel / kTilePixels, of_next, part)[lane] = {count, mean, squares};
-  }
+  });
+  const float squares = summed(own);
+  if (lane >= M::filters) return;
+  // A tile has pixels of one image.
+  partials_of(a, first_pixel / kTilePixels, 0, 0)[lane] = {static_cast<float>(count), mean,
+      squares};
 }
 
 // Writes what becomes of a pixel's sums.
@@ -582,24 +574,31 @@ __global__ void __launch_bounds__(kThreads, 2) convolve(Arguments a, int pixels)
     const int of = channel * M::filters + filter;
     weights[i] = filter < M::filters ? __ldg(a.weight + of * kTaps + i / kFilters % kTaps) : 0.0f;
   }
-  __syncthreads();
-  const int step = gridDim.x * kThreads * kPixels;
   // A warp has neighbours.
   const int own = threadIdx.x / kWarp * (kWarp * kPixels) + threadIdx.x % kWarp;
-  for (int first = blockIdx.x * kThreads * kPixels; first < pixels; first += step) {
+  for (int first = blockIdx.x * kTile; first < pixels; first += gridDim.x * kTile) {
+    const Place begin = place_of(first);
+    const int last = min(first + kTile, begin.image * kImagePixels + kPlaces) - 1;
+    const float* from = a.input + int64_t{begin.image} * (M::channels * kPlane);
     Sums sums[kPixels] = {};
-    Source sources[kPixels];
+    int starts[kPixels];
+    unsigned exist[kPixels];
 #pragma unroll
     for (int p = 0; p < kPixels; ++p) {
-      const int pixel = first + own + p * kWarp;
-      sources[p] = source_of(a, min(pixel, pixels - 1));
+      const Place at = place_of(min(first + own + p * kWarp, last));
+      starts[p] = start_of(at);
+      exist[p] = inside_of(at);
     }
+    __syncthreads();
     const float* of_channel = weights;
 #pragma unroll 1
     for (int channel = 0; channel < M::channels; ++channel, of_channel += kTaps * kFilters) {
       float values[kPixels];
 #pragma unroll
-      for (int p = 0; p < kPixels; ++p) values[p] = sources[p].read<1049601u>(0);
+      for (int p = 0; p < kPixels; ++p) {
+        const bool exists = (exist[p] & 1049601u) == 1049601u;
+        values[p] = exists ? __ldg(from + starts[p] + 0) : 0.0f;
+      }
       add(sums, 0, values, of_channel + 13 * kFilters);
       add(sums, 1, values, of_channel + 14 * kFilters);
       add(sums, 2, values, of_channel + 16 * kFilters);
@@ -609,40 +608,60 @@ __global__ void __launch_bounds__(kThreads, 2) convolve(Arguments a, int pixels)
       add(sums, 6, values, of_channel + 25 * kFilters);
       add(sums, 7, values, of_channel + 26 * kFilters);
 #pragma unroll
-      for (int p = 0; p < kPixels; ++p) values[p] = sources[p].read<2098177u>(1);
+      for (int p = 0; p < kPixels; ++p) {
+        const bool exists = (exist[p] & 2098177u) == 2098177u;
+        values[p] = exists ? __ldg(from + starts[p] + 1) : 0.0f;
+      }
       add(sums, 1, values, of_channel + 12 * kFilters);
       add(sums, 3, values, of_channel + 15 * kFilters);
       add(sums, 5, values, of_channel + 21 * kFilters);
       add(sums, 7, values, of_channel + 24 * kFilters);
 #pragma unroll
-      for (int p = 0; p < kPixels; ++p) values[p] = sources[p].read<1050625u>(32);
+      for (int p = 0; p < kPixels; ++p) {
+        const bool exists = (exist[p] & 1050625u) == 1050625u;
+        values[p] = exists ? __ldg(from + starts[p] + 32) : 0.0f;
+      }
       add(sums, 2, values, of_channel + 10 * kFilters);
       add(sums, 3, values, of_channel + 11 * kFilters);
       add(sums, 6, values, of_channel + 19 * kFilters);
       add(sums, 7, values, of_channel + 20 * kFilters);
 #pragma unroll
-      for (int p = 0; p < kPixels; ++p) values[p] = sources[p].read<2099201u>(33);
+      for (int p = 0; p < kPixels; ++p) {
+        const bool exists = (exist[p] & 2099201u) == 2099201u;
+        values[p] = exists ? __ldg(from + starts[p] + 33) : 0.0f;
+      }
       add(sums, 3, values, of_channel + 9 * kFilters);
       add(sums, 7, values, of_channel + 18 * kFilters);
 #pragma unroll
-      for (int p = 0; p < kPixels; ++p) values[p] = sources[p].read<1049602u>(1024);
+      for (int p = 0; p < kPixels; ++p) {
+        const bool exists = (exist[p] & 1049602u) == 1049602u;
+        values[p] = exists ? __ldg(from + starts[p] + 1024) : 0.0f;
+      }
       add(sums, 4, values, of_channel + 4 * kFilters);
       add(sums, 5, values, of_channel + 5 * kFilters);
       add(sums, 6, values, of_channel + 7 * kFilters);
       add(sums, 7, values, of_channel + 8 * kFilters);
 #pragma unroll
-      for (int p = 0; p < kPixels; ++p) values[p] = sources[p].read<2098178u>(1025);
+      for (int p = 0; p < kPixels; ++p) {
+        const bool exists = (exist[p] & 2098178u) == 2098178u;
+        values[p] = exists ? __ldg(from + starts[p] + 1025) : 0.0f;
+      }
       add(sums, 5, values, of_channel + 3 * kFilters);
       add(sums, 7, values, of_channel + 6 * kFilters);
 #pragma unroll
-      for (int p = 0; p < kPixels; ++p) values[p] = sources[p].read<1050626u>(1056);
+      for (int p = 0; p < kPixels; ++p) {
+        const bool exists = (exist[p] & 1050626u) == 1050626u;
+        values[p] = exists ? __ldg(from + starts[p] + 1056) : 0.0f;
+      }
       add(sums, 6, values, of_channel + 1 * kFilters);
       add(sums, 7, values, of_channel + 2 * kFilters);
 #pragma unroll
-      for (int p = 0; p < kPixels; ++p) values[p] = sources[p].read<2099202u>(1057);
+      for (int p = 0; p < kPixels; ++p) {
+        const bool exists = (exist[p] & 2099202u) == 2099202u;
+        values[p] = exists ? __ldg(from + starts[p] + 1057) : 0.0f;
+      }
       add(sums, 7, values, of_channel + 0 * kFilters);
-#pragma unroll
-      for (int p = 0; p < kPixels; ++p) sources[p].from += kPlane;
+      from += kPlane;
     }
 #pragma unroll
     for (int p = 0; p < kPixels; ++p) {
@@ -658,10 +677,8 @@ bool takes(const Arguments& a, int64_t images) {
 }
 
 cudaError_t launch(const Arguments& a, int64_t images, cudaStream_t stream) {
-  constexpr int kMostBlocks = 132 * 2;
   const int pixels = static_cast<int>(images * kImagePixels);
-  const int of_block = kThreads * kPixels;
-  const int blocks = std::min((pixels + of_block - 1) / of_block, kMostBlocks);
+  const int blocks = std::min(pixels / kTile, 132 * 2);
   convolve<<<blocks, kThreads, 0, stream>>>(a, pixels);
   const int combined = static_cast<int>(images);
   combine<<<combined, kCombineThreads, 0, stream>>>(a, pixels, tiles_of(pixels));

@@ -2,7 +2,7 @@
 # problem: conv_transpose3d_logsumexp
 # source: conv_transpose3d_logsumexp.yaml (sha256 d4cf399058e644da)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 df493905ad84f1e2)
+# templates: frame/head.py.jinja (sha256 d0d5a8ec208ac120)
 # render again: kernelgen render conv_transpose3d_logsumexp
 """3-D transposed convolution of stride 2, logsumexp of the channels, gated and clamped.
 
@@ -281,7 +281,9 @@ constexpr int kWeights = MainSizes::channels * kTaps * kFilters;
 constexpr int kStepD = 2, kStepH = 2, kStepW = 2;  // of out, between pixels
 constexpr int kResidues = kStepD * kStepH * kStepW;
 constexpr int kPlacesD = 16, kPlacesH = 32, kPlacesW = 32;
-constexpr int kImagePixels = kPlacesD * kPlacesH * kPlacesW;
+constexpr int kPlaces = kPlacesD * kPlacesH * kPlacesW;
+constexpr int kTile = kThreads * kPixels;  // pixels of a block
+constexpr int kImagePixels = (kPlaces + kTile - 1) / kTile * kTile;  // the last ones do not exist
 constexpr int kPlane = MainSizes::in_d * MainSizes::in_h * MainSizes::in_w;
 
 // A pixel's image and place.
@@ -319,28 +321,21 @@ __device__ unsigned inside(int place, const int (&distances)[kCount], int size) 
   return found;
 }
 
-// The values that a pixel's sums read.
-struct Source {
-  const float* from;
-  unsigned inside;  // the places that exist, 10 bits for each dimension
-  template <unsigned kNeeds>
-  __device__ float read(int offset) const {
-    return (inside & kNeeds) == kNeeds ? __ldg(from + offset) : 0.0f;
-  }
-};
-
-__device__ Source source_of(const Arguments& a, int pixel) {
+// Where a channel's plane has what the first tap of a place reads.
+__device__ int start_of(Place at) {
   using M = MainSizes;
-  const Place at = place_of(pixel);
-  const int z = at.z, y = at.y, x = at.x;
-  Source source = {a.input + int64_t{at.image} * (M::channels * kPlane) +
-                   (z * M::in_h + y) * M::in_w + x};
+  return (at.z * M::in_h + at.y) * M::in_w + at.x;
+}
+
+// The places that exist of those that are read, 10 bits for each dimension.
+__device__ unsigned inside_of(Place at) {
+  using M = MainSizes;
   constexpr int kDepths[] = {0, 1};
   constexpr int kHeights[] = {0, 1};
   constexpr int kWidths[] = {0, 1};
-  source.inside = inside(z, kDepths, M::in_d) | inside(y, kHeights, M::in_h) << 10 |
-                  inside(x, kWidths, M::in_w) << 20;
-  return source;
+  const int z = at.z, y = at.y, x = at.x;
+  return inside(z, kDepths, M::in_d) | inside(y, kHeights, M::in_h) << 10 |
+         inside(x, kWidths, M::in_w) << 20;
 }
 
 using Sums = float[kResidues][kFilters];
@@ -393,24 +388,31 @@ __global__ void __launch_bounds__(kThreads, 2) convolve(Arguments a, int pixels)
     const int of = channel * M::filters + filter;
     weights[i] = filter < M::filters ? __ldg(a.weight + of * kTaps + i / kFilters % kTaps) : 0.0f;
   }
-  __syncthreads();
-  const int step = gridDim.x * kThreads * kPixels;
   // A warp has neighbours.
   const int own = threadIdx.x / kWarp * (kWarp * kPixels) + threadIdx.x % kWarp;
-  for (int first = blockIdx.x * kThreads * kPixels; first < pixels; first += step) {
+  for (int first = blockIdx.x * kTile; first < pixels; first += gridDim.x * kTile) {
+    const Place begin = place_of(first);
+    const int last = min(first + kTile, begin.image * kImagePixels + kPlaces) - 1;
+    const float* from = a.input + int64_t{begin.image} * (M::channels * kPlane);
     Sums sums[kPixels] = {};
-    Source sources[kPixels];
+    int starts[kPixels];
+    unsigned exist[kPixels];
 #pragma unroll
     for (int p = 0; p < kPixels; ++p) {
-      const int pixel = first + own + p * kWarp;
-      sources[p] = source_of(a, min(pixel, pixels - 1));
+      const Place at = place_of(min(first + own + p * kWarp, last));
+      starts[p] = start_of(at);
+      exist[p] = inside_of(at);
     }
+    __syncthreads();
     const float* of_channel = weights;
 #pragma unroll 1
     for (int channel = 0; channel < M::channels; ++channel, of_channel += kTaps * kFilters) {
       float values[kPixels];
 #pragma unroll
-      for (int p = 0; p < kPixels; ++p) values[p] = sources[p].read<1049601u>(0);
+      for (int p = 0; p < kPixels; ++p) {
+        const bool exists = (exist[p] & 1049601u) == 1049601u;
+        values[p] = exists ? __ldg(from + starts[p] + 0) : 0.0f;
+      }
       add(sums, 0, values, of_channel + 13 * kFilters);
       add(sums, 1, values, of_channel + 14 * kFilters);
       add(sums, 2, values, of_channel + 16 * kFilters);
@@ -420,40 +422,60 @@ __global__ void __launch_bounds__(kThreads, 2) convolve(Arguments a, int pixels)
       add(sums, 6, values, of_channel + 25 * kFilters);
       add(sums, 7, values, of_channel + 26 * kFilters);
 #pragma unroll
-      for (int p = 0; p < kPixels; ++p) values[p] = sources[p].read<2098177u>(1);
+      for (int p = 0; p < kPixels; ++p) {
+        const bool exists = (exist[p] & 2098177u) == 2098177u;
+        values[p] = exists ? __ldg(from + starts[p] + 1) : 0.0f;
+      }
       add(sums, 1, values, of_channel + 12 * kFilters);
       add(sums, 3, values, of_channel + 15 * kFilters);
       add(sums, 5, values, of_channel + 21 * kFilters);
       add(sums, 7, values, of_channel + 24 * kFilters);
 #pragma unroll
-      for (int p = 0; p < kPixels; ++p) values[p] = sources[p].read<1050625u>(32);
+      for (int p = 0; p < kPixels; ++p) {
+        const bool exists = (exist[p] & 1050625u) == 1050625u;
+        values[p] = exists ? __ldg(from + starts[p] + 32) : 0.0f;
+      }
       add(sums, 2, values, of_channel + 10 * kFilters);
       add(sums, 3, values, of_channel + 11 * kFilters);
       add(sums, 6, values, of_channel + 19 * kFilters);
       add(sums, 7, values, of_channel + 20 * kFilters);
 #pragma unroll
-      for (int p = 0; p < kPixels; ++p) values[p] = sources[p].read<2099201u>(33);
+      for (int p = 0; p < kPixels; ++p) {
+        const bool exists = (exist[p] & 2099201u) == 2099201u;
+        values[p] = exists ? __ldg(from + starts[p] + 33) : 0.0f;
+      }
       add(sums, 3, values, of_channel + 9 * kFilters);
       add(sums, 7, values, of_channel + 18 * kFilters);
 #pragma unroll
-      for (int p = 0; p < kPixels; ++p) values[p] = sources[p].read<1049602u>(1024);
+      for (int p = 0; p < kPixels; ++p) {
+        const bool exists = (exist[p] & 1049602u) == 1049602u;
+        values[p] = exists ? __ldg(from + starts[p] + 1024) : 0.0f;
+      }
       add(sums, 4, values, of_channel + 4 * kFilters);
       add(sums, 5, values, of_channel + 5 * kFilters);
       add(sums, 6, values, of_channel + 7 * kFilters);
       add(sums, 7, values, of_channel + 8 * kFilters);
 #pragma unroll
-      for (int p = 0; p < kPixels; ++p) values[p] = sources[p].read<2098178u>(1025);
+      for (int p = 0; p < kPixels; ++p) {
+        const bool exists = (exist[p] & 2098178u) == 2098178u;
+        values[p] = exists ? __ldg(from + starts[p] + 1025) : 0.0f;
+      }
       add(sums, 5, values, of_channel + 3 * kFilters);
       add(sums, 7, values, of_channel + 6 * kFilters);
 #pragma unroll
-      for (int p = 0; p < kPixels; ++p) values[p] = sources[p].read<1050626u>(1056);
+      for (int p = 0; p < kPixels; ++p) {
+        const bool exists = (exist[p] & 1050626u) == 1050626u;
+        values[p] = exists ? __ldg(from + starts[p] + 1056) : 0.0f;
+      }
       add(sums, 6, values, of_channel + 1 * kFilters);
       add(sums, 7, values, of_channel + 2 * kFilters);
 #pragma unroll
-      for (int p = 0; p < kPixels; ++p) values[p] = sources[p].read<2099202u>(1057);
+      for (int p = 0; p < kPixels; ++p) {
+        const bool exists = (exist[p] & 2099202u) == 2099202u;
+        values[p] = exists ? __ldg(from + starts[p] + 1057) : 0.0f;
+      }
       add(sums, 7, values, of_channel + 0 * kFilters);
-#pragma unroll
-      for (int p = 0; p < kPixels; ++p) sources[p].from += kPlane;
+      from += kPlane;
     }
 #pragma unroll
     for (int p = 0; p < kPixels; ++p) {
@@ -469,10 +491,8 @@ bool takes(const Arguments& a, int64_t images) {
 }
 
 cudaError_t launch(const Arguments& a, int64_t images, cudaStream_t stream) {
-  constexpr int kMostBlocks = 132 * 2;
   const int pixels = static_cast<int>(images * kImagePixels);
-  const int of_block = kThreads * kPixels;
-  const int blocks = std::min((pixels + of_block - 1) / of_block, kMostBlocks);
+  const int blocks = std::min(pixels / kTile, 132 * 2);
   convolve<<<blocks, kThreads, 0, stream>>>(a, pixels);
   return cudaGetLastError();
 }

@@ -165,6 +165,10 @@ SAMPLES = {
     "same": (CONV2, "8, 6, (3, 5), padding='same', dilation=2", "2, 8, 7, 15", "torch.relu(y)"),
     "one pixel": (CONV2, "8, 8, 3, padding=1", "1, 8, 1, 1", "y"),
     "wide filters": (CONV2, "3, 8, (1, 11), padding=(0, 5)", "1, 3, 4, 50", "y"),
+    "few, many blocks": (CONV2, "2, 4, 3", "2, 2, 30, 60", "y.amax(1)"),
+    "few, strided": (CONV2, "3, 24, (5, 3), (3, 2), (2, 1)", "2, 3, 33, 41", "torch.relu(y)"),
+    "few, planes": (CONV3, "4, 12, (3, 2, 3), 2, 1, 2", "2, 4, 9, 10, 21", "y.softmax(1)"),
+    "few, mostly outside": (CONV2, "2, 4, 3, padding=4", "2, 2, 4, 5", "y"),
     "turned": (TURNED2, "8, 20, 3, padding=1", "2, 8, 6, 9", "y + other"),
     "turned by two": (
         TURNED2,
@@ -222,7 +226,7 @@ SAMPLES = {
     ),
     "batch norm, turned": (
         TURNED2,
-        "8, 40, 3, 2, 1, 1",
+        "8, 48, 3, 2, 1, 1",
         "3, 8, 11, 13",
         "F.batch_norm(y.tanh(), None, None, training=True)",
     ),
@@ -392,10 +396,10 @@ MUTANTS = {
     "one neighbour counts": ("batch norm, turned", "if (bits & 2)", "if (false)"),
     "lanes have each other's": (
         "group norm's mean, few",
-        "(upper ? values[i + n]",
-        "(!upper ? values[i + n]",
+        "(upper ? values[i + kHalf]",
+        "(!upper ? values[i + kHalf]",
     ),
-    "parts are one": ("group norm's mean, few", "== first_image + part) add", ">= 0) add"),
+    "what is no pixel counts": ("group norm's mean, few", "if (exists[p][residue]) add", "add"),
     "wide pixels count as they were": (
         "spread of pixels",
         "gather_again(a, item, index, pixels, items, threadIdx.x, kRepairThreads);",
@@ -410,7 +414,8 @@ MUTANTS = {
         "first_pixel + column",
     ),
     "a pixel has a channel": ("softmax", "line_of(filter, slab) * kLinePitch", "0"),
-    "few channels are one": ("logsumexp", "sources[p].from += kPlane;", ";"),
+    "few channels are one": ("logsumexp", "from += kPlane;", ";"),
+    "blocks are the first": ("group norm's mean, few", "start_of(at) - low", "start_of(at)"),
     "neighbours are one": ("mean of eight neighbours", "sums[residue][filter]", "sums[0][filter]"),
 }
 

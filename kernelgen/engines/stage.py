@@ -203,6 +203,7 @@ class Views:
 
     Attributes:
         types: of all values.
+        stages: of the plan.
     """
 
     _RESIZING = frozenset(("unflatten", "flatten", "view", "squeeze", "unsqueeze"))
@@ -210,8 +211,9 @@ class Views:
     def __init__(self, stages: Iterable[Stage], types: Mapping[str, TensorType]) -> None:
         """Take the stages of a plan, and the types of what it starts from."""
         self.types = dict(types)
+        self.stages = tuple(stages)
         self._views: dict[str, Library] = {}
-        for stage in stages:
+        for stage in self.stages:
             self.types |= made_types(stage)
             if isinstance(stage, Library) and stage.aten.split(".")[0] in self._RESIZING:
                 self._views[stage.results[0]] = stage

@@ -360,6 +360,8 @@ inline unsigned __ballot_sync(unsigned, bool value) {
   return votes;
 }
 
+inline int __popc(unsigned bits) { return __builtin_popcount(bits); }
+
 inline bool __all_sync(unsigned mask, bool value) { return __ballot_sync(mask, value) == ~0u; }
 
 inline bool __any_sync(unsigned mask, bool value) { return !__all_sync(mask, !value); }

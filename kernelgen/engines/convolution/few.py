@@ -8,12 +8,16 @@ from kernelgen.engines.convolution.record import Geometry, Three
 from kernelgen.engines.convolution.tiling import Reach, is_padded, phases_of
 
 _WARP = 32
+_THREADS = 128
 _FOUR = 4  # filters, whose weights are read at once
 _MOST_CHANNELS = 4
 _MOST_FILTERS = 24
 _MOST_SUMS = 128  # of a thread, where it has one pixel
-_SUMS = 64  # of a thread, where it has several
+_SUMS = 96  # of a thread, where it has several pixels
+_MOST_PIXELS = 4
 _MOST_DEPTH = 256  # channels' taps, which are summed up in fp32
+_MOST_COPIED = 12  # values, by a thread at once
+_LEAST_SHARE = 0.9  # of threads that have pixels
 _MOST_PLACES = 10  # of taps in a dimension: bits of a mask
 
 
@@ -21,7 +25,7 @@ class Neighbour(NamedTuple):
     """A value of a channel that a pixel's sums read.
 
     Attributes:
-        offset: from the pixel.
+        offset: from the first that is read of its plane.
         needs: bits of the places that have to exist.
         sums: residues of the results that it goes to, each with its tap.
     """
@@ -29,6 +33,13 @@ class Neighbour(NamedTuple):
     offset: int
     needs: int
     sums: tuple[tuple[int, int], ...]
+
+
+class Depth(NamedTuple):
+    """A plane of a channel, so far from a pixel's, and what is read of it."""
+
+    offset: int
+    neighbours: tuple[Neighbour, ...]
 
 
 class Few(NamedTuple):
@@ -41,6 +52,9 @@ class Few(NamedTuple):
         lattice: pixels of an image.
         distances: of a dimension's taps from a pixel.
         padded: whether taps can read outside of the input.
+        staged: whether a block copies what its pixels read. Where a value is for many neighbours of
+            out, that takes longer than to read it.
+        reach, span: elements of a plane that a pixel reads of, and a block's pixels.
     """
 
     pixels: int
@@ -49,12 +63,20 @@ class Few(NamedTuple):
     lattice: tuple[int, ...]
     distances: tuple[tuple[int, ...], ...]
     padded: bool
-    neighbours: tuple[Neighbour, ...]
+    staged: bool
+    reach: int
+    span: int
+    depths: tuple[Depth, ...]
 
     @property
     def image_pixels(self) -> int:
-        """Pixels of an image."""
-        return prod(self.lattice)
+        """Pixels of an image's blocks."""
+        return -(-prod(self.lattice) // self.block) * self.block
+
+    @property
+    def block(self) -> int:
+        """Pixels of a block."""
+        return _THREADS * self.pixels
 
     @property
     def columns(self) -> int:
@@ -87,25 +109,72 @@ def few_of(g: Geometry) -> Few | None:
     lattice = tuple(-(-size // step) for size, step in zip(g.output, steps, strict=True))
     if max(map(len, distances)) > _MOST_PLACES:
         return None
+    pixels = _pixels_of(prod(lattice), min(_MOST_PIXELS, max(1, _SUMS // sums)))
+    rows, columns = g.input[1:]
+    places = [h * columns + w for h, w in product(*distances[1:])]
+    first, reach = min(places), max(places) - min(places) + 1
+    between = _between(g, lattice, _THREADS * pixels)
     return Few(
-        pixels=max(1, _SUMS // sums),
+        pixels=pixels,
         filters=filters,
         steps=steps,
         lattice=lattice,
         distances=distances,
         padded=is_padded(g, lattice, distances),
-        neighbours=tuple(
-            _neighbour(g, steps, three) for three in product(*map(enumerate, reaches))
+        staged=prod(steps) == 1 and 0 <= between <= _MOST_COPIED * _THREADS - reach,
+        reach=reach,
+        span=between + reach,
+        depths=tuple(
+            Depth(
+                offset=of.distance * rows * columns + first,
+                neighbours=tuple(
+                    _neighbour(g, steps, ((at, of), *plane), first)
+                    for plane in product(*map(enumerate, reaches[1:]))
+                ),
+            )
+            for at, of in enumerate(reaches[0])
         ),
     )
 
 
-def _neighbour(g: Geometry, steps: Three, three: tuple[tuple[int, Reach], ...]) -> Neighbour:
-    (_, height, width), (_, rows, columns) = g.kernel, g.input
-    d, h, w = (reach.distance for _, reach in three)
+def _pixels_of(image: int, most: int) -> int:
+    """Return how many pixels a thread has: the most that leave few threads without any."""
+
+    def share(pixels: int) -> float:
+        block = _THREADS * pixels
+        return image / (-(-image // block) * block)
+
+    counts = range(1, most + 1)
+    return max((n for n in counts if share(n) > _LEAST_SHARE), default=max(counts, key=share))
+
+
+def _between(g: Geometry, lattice: tuple[int, ...], block: int) -> int:
+    """Return how far the last pixel of a block is from its first one, in the input.
+
+    It is -1 where a pixel that comes later is not always further on.
+    """
+    steps = (1, 1, 1) if g.transposed else g.stride
+    depth, height, width = (steps[dim] * prod(g.input[dim + 1 :]) for dim in range(3))
+
+    def start(pixel: int) -> int:
+        line, x = divmod(pixel, lattice[2])
+        z, y = divmod(line, lattice[1])
+        return z * depth + y * height + x * width
+
+    image, line = prod(lattice), lattice[2]
+    if start(line - 1) >= height or start(lattice[1] * line - 1) >= depth:
+        return -1
+    return max(start(min(at + block, image) - 1) - start(at) for at in range(0, image, block))
+
+
+def _neighbour(
+    g: Geometry, steps: Three, three: tuple[tuple[int, Reach], ...], first: int
+) -> Neighbour:
+    _, height, width = g.kernel
+    _, h, w = (reach.distance for _, reach in three)
     taps = product(*(enumerate(reach.taps) for _, reach in three))
     return Neighbour(
-        offset=(d * rows + h) * columns + w,
+        offset=h * g.input[2] + w - first,
         needs=sum(1 << (dim * _MOST_PLACES + at) for dim, (at, _) in enumerate(three)),
         sums=tuple(
             ((z * steps[1] + y) * steps[2] + x, (of_d * height + of_h) * width + of_w)

@@ -38,6 +38,7 @@ from kernelgen.engines.stage import (
 from kernelgen.graph.graph import Argument, Reference, TensorType, strides_of
 
 _KINDS = frozenset(("sum", "mean", "variance"))
+_LEAST_FILLED = 0.75  # of a tile's lines
 
 
 def with_moments(
@@ -99,7 +100,9 @@ def _gathers_pixels(first: Convolution, second: Reduce, views: Views) -> bool:
     tiles = [of(first.geometry) for of in (tiling_of, few_of)]
     rank, pixels = len(second.shape), first.shape[-first.dims :]
     return (
-        all(of is None or of.image_pixels >= of.columns for of in tiles)
+        # Lines without a filter take as long, longer than reading what is stored.
+        (_fills_tiles(first) or not _is_stored(first, views))
+        and all(of is None or of.image_pixels >= of.columns for of in tiles)
         and second.shape[-first.dims :] == pixels
         and prod(second.shape) == prod(first.shape)
         and set(range(rank - first.dims, rank)) <= set(second.dims)
@@ -111,6 +114,21 @@ def _gathers_pixels(first: Convolution, second: Reduce, views: Views) -> bool:
             if views.looked_at(o.value) == first.result.value
             for view in views.behind(o.value)
         )
+    )
+
+
+def _fills_tiles(first: Convolution) -> bool:
+    g, tiling = first.geometry, tiling_of(first.geometry) if first.way == "tensor" else None
+    return tiling is None or g.filters * tiling.residues >= _LEAST_FILLED * tiling.rows
+
+
+def _is_stored(first: Convolution, views: Views) -> bool:
+    """Whether something reads the results of a convolution in place of what is gathered of them."""
+    return any(
+        isinstance(stage, Kernel)
+        and not isinstance(stage, Reduce)
+        and any(views.looked_at(value) == first.result.value for value in reads(stage))
+        for stage in views.stages
     )
 
 
