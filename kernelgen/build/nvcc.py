@@ -5,22 +5,21 @@ to an object, host code included; the others only to device code, as their host 
 """
 
 import re
-import shlex
 import subprocess
 import threading
 import time
 from concurrent.futures import Executor, Future
-from pathlib import Path
+from pathlib import Path, PurePath
 
 import msgspec
 
 from kernelgen.build.capture import Tell, capture
 from kernelgen.build.mendable import full_headers_may_mend
 from kernelgen.build.ptxas import KernelResources, parse_ptxas
+from kernelgen.build.recipe import Recipe
 from kernelgen.build.slim_headers import slim_headers
-from kernelgen.build.source import ExtensionSource, GeneratedFile, TorchFlags
 from kernelgen.build.toolchain import HostCompiler, Toolkit
-from kernelgen.build.torch_build import SLIM_FOLDER, write_files
+from kernelgen.build.torch_build import SLIM_FOLDER, torch_headers, write_files
 from kernelgen.errors import UserError
 from kernelgen.sandbox.contained import Command, run_contained
 from kernelgen.sandbox.environment import room_environment
@@ -31,6 +30,9 @@ DEFAULT_ARCHS = ("sm_80", "sm_90a", "sm_100a")
 _TIMEOUT_S = 600.0
 _ARCH = re.compile(r"sm_\d{2,3}[af]?")
 ABSENT_HEADERS = Path(__file__).with_name("absent_headers")
+# Last, so that a real header wins: a CPU-only torch lacks some that its CUDA sources include,
+# and a bare compiler lacks those of the libraries; see the folder's README.
+_ABSENT = ("-isystem", str(ABSENT_HEADERS))
 
 
 class Compiled(msgspec.Struct, frozen=True, kw_only=True):
@@ -109,27 +111,28 @@ class CompileSettings(msgspec.Struct, frozen=True, kw_only=True):
         plan: what to put around each compiler; what it compiles may include any file by name.
     """
 
-    flags: TorchFlags
     archs: tuple[str, ...]
     tools: Tools
     plan: Plan
 
 
-def compile_extension(
-    extension: ExtensionSource, settings: CompileSettings, scratch: Path, executor: Executor
+def compile_recipe(
+    recipe: Recipe, settings: CompileSettings, scratch: Path, executor: Executor
 ) -> tuple[Compiled, ...]:
-    """Compile every file of an extension, each CUDA source once an architecture."""
-    slim = _slim_words(extension, settings.flags, scratch)
+    """Compile every source of an extension, each CUDA source once an architecture."""
+    slim = _slim_words(recipe, scratch)
     pending: list[Future[Compiled]] = []
-    for file in extension.files:
-        path = scratch / file.filename
-        path.write_text(file.text)
-        if not file.is_cuda:
-            command = _host_command(extension, file, settings)
+    for name, rule in recipe.rules.items():
+        path = scratch / PurePath(name).name
+        path.write_text(recipe.files.get(name, ""))
+        own = [f"-I{PurePath(name).parent}"] if PurePath(name).is_absolute() else []
+        words = [*own, *recipe.flags(rule)]
+        if rule == "compile":
+            command = [*settings.tools.compiler.command, *words, *_ABSENT, "-c"]
             pending.append(executor.submit(_compile, command, slim, path, None, settings))
             continue
         for arch in settings.archs:
-            command = _nvcc_command(extension, file, settings, arch)
+            command = _nvcc_command(words, settings, arch)
             command += ["-c"] if arch == settings.archs[0] else ["-cubin"]
             pending.append(executor.submit(_compile, command, slim, path, arch, settings))
     return tuple(future.result() for future in pending)
@@ -140,73 +143,18 @@ def object_path(scratch: Path, filename: str, arch: str | None) -> Path:
     return scratch / (f"{filename}.o" if arch is None else f"{filename}.{arch}.o")
 
 
-def _slim_words(extension: ExtensionSource, flags: TorchFlags, scratch: Path) -> list[str]:
-    host = "\n".join(file.text for file in extension.files if not file.is_cuda)
-    cuda = "\n".join(file.text for file in extension.files if file.is_cuda)
-    headers = slim_headers(host, cuda, Path(flags.system_includes[0]))
+def _slim_words(recipe: Recipe, scratch: Path) -> list[str]:
+    headers = slim_headers(*recipe.texts(), torch_headers())
     folder = scratch.resolve() / SLIM_FOLDER
     write_files(folder, headers)
     return [f"-I{folder}"] if headers else []
 
 
-def _common(extension: ExtensionSource, file: GeneratedFile, flags: TorchFlags) -> list[str]:
-    own = [*extension.extra_include_paths, *([file.folder] if file.folder else [])]
-    words = [f"-DTORCH_EXTENSION_NAME={extension.name}", "-DTORCH_API_INCLUDE_EXTENSION_H"]
-    words += [f"-I{Path(folder).resolve()}" for folder in own]
-    for folder in flags.system_includes:
-        words += ["-isystem", folder]
-    return words
-
-
-def _cuda_includes(toolkit: Toolkit | None) -> list[str]:
-    if toolkit is None:
-        return []
-    # Last, so that a real header wins: a CPU-only torch lacks some that its CUDA sources include,
-    # and a bare compiler lacks those of the libraries; see the folder's README.
-    return ["-isystem", str(toolkit.home / "include"), "-isystem", str(ABSENT_HEADERS)]
-
-
-def _host_command(
-    extension: ExtensionSource, file: GeneratedFile, settings: CompileSettings
-) -> list[str]:
-    with_cuda = any(other.is_cuda for other in extension.files)
-    return [
-        *settings.tools.compiler.command,
-        *_common(extension, file, settings.flags),
-        *_cuda_includes(settings.tools.toolkit if with_cuda else None),
-        "-fPIC",
-        f"-std={settings.flags.standard}",
-        *_words(extension.extra_cflags),
-        "-c",
-    ]
-
-
-def _nvcc_command(
-    extension: ExtensionSource, file: GeneratedFile, settings: CompileSettings, arch: str
-) -> list[str]:
-    flags, toolkit = settings.flags, settings.tools.toolkit
+def _nvcc_command(words: list[str], settings: CompileSettings, arch: str) -> list[str]:
+    toolkit, number = settings.tools.toolkit, arch.removeprefix("sm_")
     assert toolkit is not None, "the caller has checked for nvcc"
-    extra = _words(extension.extra_cuda_cflags)
-    standard = [] if any(word.startswith("-std=") for word in extra) else [f"-std={flags.standard}"]
-    number = arch.removeprefix("sm_")
-    return [
-        str(toolkit.nvcc),
-        *_common(extension, file, flags),
-        *_cuda_includes(toolkit),
-        *flags.nvcc_flags,
-        f"-gencode=arch=compute_{number},code=sm_{number}",
-        "--compiler-options",
-        "-fPIC",
-        *_without_archs(extra),
-        *standard,
-        "-Xptxas",
-        "-v",
-    ]
-
-
-def _words(given: tuple[str, ...]) -> list[str]:
-    # torch writes the flags into a ninja file, where a shell splits them.
-    return [word for flag in given for word in shlex.split(flag)]
+    target = f"-gencode=arch=compute_{number},code=sm_{number}"
+    return [str(toolkit.nvcc), *_without_archs(words), target, *_ABSENT, "-Xptxas", "-v"]
 
 
 def _without_archs(words: list[str]) -> list[str]:
@@ -235,7 +183,7 @@ def _compile(
     # Files that a killed one leaves go with the folder.
     temporary = target.with_suffix(".tmp")
     temporary.mkdir()
-    texts, include = {source.name: source.read_text()}, Path(settings.flags.system_includes[0])
+    texts, include = {source.name: source.read_text()}, torch_headers()
     for headers in (slim, []):
         command = Command(
             words=[*words, *headers, str(source), "-o", str(target)],

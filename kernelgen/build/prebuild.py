@@ -12,7 +12,6 @@ import platform
 import threading
 import time
 from collections.abc import Mapping
-from importlib.util import find_spec
 from pathlib import Path
 
 import msgspec
@@ -28,7 +27,13 @@ from kernelgen.build.slim_headers import slim_headers
 from kernelgen.build.source import MOST_EXTENSIONS, CaptureRequest
 from kernelgen.build.store import BuildStore
 from kernelgen.build.toolchain import child_environment, find_compiler, find_toolkit
-from kernelgen.build.torch_build import SLIM_FOLDER, Ready, with_headers, write_files
+from kernelgen.build.torch_build import (
+    SLIM_FOLDER,
+    Ready,
+    torch_headers,
+    with_headers,
+    write_files,
+)
 from kernelgen.errors import ToolchainError
 from kernelgen.sandbox.contained import Command, run_contained
 from kernelgen.sandbox.environment import passed_on, room_environment
@@ -197,7 +202,6 @@ def _recipes(wanted: Wanted, folder: Path) -> tuple[dict[str, Recipe], bool]:
         reference_source=construction_source(wanted.reference_source),
         scratch=str(inside.resolve()),
         plan=_plan(inside, copy),
-        recipes=True,
         # Of a problem that lends nothing, the contract has refused what lacks names.
         lent=lent_to(wanted.solution.text, wanted.reference_source).source,
         capability=wanted.capability,
@@ -210,7 +214,8 @@ def _recipes(wanted: Wanted, folder: Path) -> tuple[dict[str, Recipe], bool]:
         return {}, False
     sound = {recipe.digest: recipe for recipe in reply.recipes if recipe.is_sound()}
     # A file that failed before it built anything may yet build.
-    return sound, reply.all_told and not (reply.failure and not sound)
+    failed_before = reply.failure is not None and not sound
+    return sound, all(map(Recipe.is_sound, reply.recipes)) and not failed_before
 
 
 def _plan(scratch: Path, shown: Path) -> Plan:
@@ -228,7 +233,7 @@ def _compile(
         The module, that is the symbols, a zero and the library, empty if it does not compile here;
         and what the compilers said of what compiles nowhere.
     """
-    given, inside, include = room / "given", room / "inside", _torch_folder() / "include"
+    given, inside, include = room / "given", room / "inside", torch_headers()
     inside.mkdir(parents=True)
     texts, deadline = _files(recipe), time.monotonic() + timeout_s
     write_files(given, texts)
@@ -255,7 +260,7 @@ def _compile(
 def _files(recipe: Recipe) -> dict[str, str]:
     """Return what a room begins with: torch's files, and the same with slim headers if those do."""
     texts = {**recipe.files, _PLAN: recipe.ninja}
-    headers = slim_headers(*recipe.texts(), _torch_folder() / "include")
+    headers = slim_headers(*recipe.texts(), torch_headers())
     if headers:
         texts[_SLIM_PLAN] = with_headers(recipe.ninja, Path(SLIM_FOLDER))
         texts |= {f"{SLIM_FOLDER}/{name}": text for name, text in headers.items()}
@@ -274,7 +279,7 @@ def _toolchain() -> str:
         nvcc = find_toolkit(environment).version
     except ToolchainError:
         nvcc = ""
-    torch, compiler = _torch_folder() / "version.py", find_compiler(environment)
+    torch, compiler = torch_headers().with_name("version.py"), find_compiler(environment)
     heeded = [
         f"{name}={value}"
         for name, value in sorted(environment.items())
@@ -302,12 +307,6 @@ def _processor() -> str:
     lines = Path("/proc/cpuinfo").read_text(errors="replace").splitlines()
     words = ("model name", "flags", "Features", "CPU part")
     return "\n".join(sorted({line for line in lines if line.startswith(words)}))
-
-
-def _torch_folder() -> Path:
-    spec = find_spec("torch")
-    assert spec is not None, "an environment without torch grades nothing"
-    return Path(spec.origin or "").parent
 
 
 def _digest(*parts: str) -> str:
