@@ -29,25 +29,36 @@ DEFAULT_ARCHS = ("sm_80", "sm_90a", "sm_100a")
 # Past it, a run of a compiler counts as failed.
 _TIMEOUT_S = 600.0
 _ARCH = re.compile(r"sm_\d{2,3}[af]?")
+_ARCH_OPTIONS = ("-gencode", "--generate-code", "-arch", "--gpu-architecture")
 ABSENT_HEADERS = Path(__file__).with_name("absent_headers")
 # Last, so that a real header wins: a CPU-only torch lacks some that its CUDA sources include,
 # and a bare compiler lacks those of the libraries; see the folder's README.
 _ABSENT = ("-isystem", str(ABSENT_HEADERS))
 
 
+class CompileTime(msgspec.Struct, frozen=True, kw_only=True):
+    """The seconds that one source took for an architecture such as `sm_90a`.
+
+    `arch` is None for the host compiler.
+    """
+
+    source: str
+    arch: str | None
+    seconds: float
+
+
 class Compiled(msgspec.Struct, frozen=True, kw_only=True):
     """One run of one compiler.
 
     Attributes:
-        arch: such as `sm_90a`, or None for the host compiler.
+        made: the object, if it is `ok`.
         kernels: the resources of its kernels; empty for the host compiler.
     """
 
-    filename: str
-    arch: str | None
-    seconds: float
+    time: CompileTime
     ok: bool
     output: str
+    made: Path
     kernels: tuple[KernelResources, ...] = ()
 
 
@@ -138,11 +149,6 @@ def compile_recipe(
     return tuple(future.result() for future in pending)
 
 
-def object_path(scratch: Path, filename: str, arch: str | None) -> Path:
-    """Return where the object of a source lies."""
-    return scratch / (f"{filename}.o" if arch is None else f"{filename}.{arch}.o")
-
-
 def _slim_words(recipe: Recipe, scratch: Path) -> list[str]:
     headers = slim_headers(*recipe.texts(), torch_headers())
     folder = scratch.resolve() / SLIM_FOLDER
@@ -160,23 +166,20 @@ def _nvcc_command(words: list[str], settings: CompileSettings, arch: str) -> lis
 def _without_archs(words: list[str]) -> list[str]:
     """Drop the solution's own choice of architectures: the user has named those to build for."""
     kept: list[str] = []
-    skip = False
-    for word in words:
-        if skip:
-            skip = False
-        elif word in {"-gencode", "--generate-code", "-arch", "--gpu-architecture"}:
-            skip = True
-        elif not word.startswith(
-            ("-gencode=", "--generate-code=", "-arch=", "--gpu-architecture=")
-        ):
+    left = iter(words)
+    for word in left:
+        option, joined, _ = word.partition("=")
+        if option not in _ARCH_OPTIONS:
             kept.append(word)
+        elif not joined:
+            next(left, None)
     return kept
 
 
 def _compile(
     words: list[str], slim: list[str], source: Path, arch: str | None, settings: CompileSettings
 ) -> Compiled:
-    target = object_path(source.parent, source.name, arch)
+    target = source.with_name(f"{source.name}.o" if arch is None else f"{source.name}.{arch}.o")
     begin = time.monotonic()
     folder = str(source.parent.resolve())
     # nvcc names its temporary files by its process's number, which is 2 for all that are contained.
@@ -198,10 +201,9 @@ def _compile(
         if ends or not full_headers_may_mend(ended.log, texts, include):
             break
     return Compiled(
-        filename=source.name,
-        arch=arch,
-        seconds=time.monotonic() - begin,
+        time=CompileTime(source=source.name, arch=arch, seconds=time.monotonic() - begin),
         ok=ok,
         output=f"{ended.log}\n{ended.why} of compiling" if ended.why else ended.log,
+        made=target,
         kernels=parse_ptxas(ended.log) if ok and arch is not None else (),
     )

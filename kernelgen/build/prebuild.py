@@ -173,8 +173,7 @@ def _made(
             modules[digest] = module
         if failure:
             failures[digest] = failure
-            own = (wanted.solution.text, wanted.solution.path)
-            broken.append(explain_build_error(failure, recipe.files, *own))
+            broken.append(explain_build_error(failure, recipe.files, wanted.solution))
     made = _prebuilt(modules, failures)
     return msgspec.structs.replace(made, cached=cached, broken=tuple(broken))
 

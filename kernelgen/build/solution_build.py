@@ -16,9 +16,9 @@ from kernelgen.build.nvcc import (
     ABSENT_HEADERS,
     Compiled,
     CompileSettings,
+    CompileTime,
     Tools,
     compile_recipe,
-    object_path,
 )
 from kernelgen.build.ptxas import KernelResources, demangle
 from kernelgen.build.recipe import Recipe
@@ -33,14 +33,6 @@ from kernelgen.solution.file import SolutionFile
 
 _LEAST_FREE_BYTES = 16 << 20
 _BASE_NAME = re.compile(r"([A-Za-z_]\w*)\s*(?:\(|$)")
-
-
-class CompileTime(msgspec.Struct, frozen=True, kw_only=True):
-    """The seconds that one source took for one architecture; arch is None for the host compiler."""
-
-    source: str
-    arch: str | None
-    seconds: float
 
 
 class SolutionBuild(msgspec.Struct, frozen=True, kw_only=True):
@@ -132,9 +124,7 @@ def build_solution(  # noqa: PLR0913 (what is built, for what, and with what)
         came_to_build=not stranded,
         extensions=tuple(recipe.library.removesuffix(".so") for recipe in reply.recipes),
         kernels=tuple(kernel for run in runs for kernel in run.kernels),
-        compile_times=tuple(
-            CompileTime(source=run.filename, arch=run.arch, seconds=run.seconds) for run in runs
-        ),
+        compile_times=tuple(run.time for run in runs),
     )
 
 
@@ -240,12 +230,11 @@ def _compile_reasons(
         _refuse_no_room(scratch.parent)
         # One explanation for all architectures: what fails on each of them is said once.
         output = "\n".join(run.output for run in failed)
-        where = sorted({run.arch for run in failed if run.arch is not None})
-        reason = explain_build_error(output, texts, solution.text, solution.path)
-        only_some = where and any(run.ok for run in done if run.arch is not None)
+        where = sorted({run.time.arch for run in failed if run.time.arch is not None})
+        reason = explain_build_error(output, texts, solution)
+        only_some = where and any(run.ok for run in done if run.time.arch is not None)
         return [f"{reason}\n  (fails for {', '.join(where)})" if only_some else reason]
-    whole = [run for run in done if run.arch in {None, settings.archs[0]}]
-    objects = [object_path(scratch, run.filename, run.arch) for run in whole]
+    objects = [run.made for run in done if run.time.arch in {None, settings.archs[0]}]
     symbols = undefined_functions(objects, recipe.functions)
     text = "\n".join(f"undefined symbol: {symbol}" for symbol in symbols)
-    return [explain_build_error(text, texts, solution.text, solution.path)] if symbols else []
+    return [explain_build_error(text, texts, solution)] if symbols else []
