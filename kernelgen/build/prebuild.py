@@ -122,6 +122,7 @@ def prebuild(wanted: Wanted, store: BuildStore) -> Prebuilt:
         OSError: the store cannot be written.
     """
     begin = time.monotonic()
+    deadline = begin + wanted.timeout_s
     if "cpp_extension" not in wanted.solution.text or survey().level != "namespaces":
         return Prebuilt()
     try:
@@ -131,16 +132,13 @@ def prebuild(wanted: Wanted, store: BuildStore) -> Prebuilt:
     asked = (wanted.solution.text, wanted.reference_source, str(wanted.capability))
     listed = _digest("asked", *asked, tools)
     digests = msgspec.json.decode(store.get(listed) or b"null", type=list[str] | None)
-    keys = {digest: _digest("module", digest, tools) for digest in digests or ()}
-    held = {digest: kept for digest, key in keys.items() if (kept := store.get(key))}
+    held = {digest: kept for digest in digests or () if (kept := store.get(_key(digest)))}
     if digests is not None and len(held) == len(digests):
         seconds = time.monotonic() - begin
         return msgspec.structs.replace(_prebuilt(held, {}), seconds=seconds, cached=bool(held))
     with temporary_folder() as folder:
         recipes, all_told = _recipes(wanted, folder)
-        left_s = begin + wanted.timeout_s - time.monotonic()
-        now = msgspec.structs.replace(wanted, timeout_s=left_s)
-        made = _made(now, recipes, folder, store, tools)
+        made = _made(wanted, recipes, folder, store, deadline)
     whole = all_told and len(made.ready.libraries) == len(recipes)
     if whole:
         store.put(listed, msgspec.json.encode(list(recipes)))
@@ -149,23 +147,19 @@ def prebuild(wanted: Wanted, store: BuildStore) -> Prebuilt:
 
 
 def _made(
-    wanted: Wanted, recipes: Mapping[str, Recipe], folder: Path, store: BuildStore, tools: str
+    wanted: Wanted, recipes: Mapping[str, Recipe], folder: Path, store: BuildStore, deadline: float
 ) -> Prebuilt:
     """Compile recipes, or find them in the store; nothing if all is more than a record takes."""
-    begin = time.monotonic()
     modules: dict[str, bytes] = {}
     failures: dict[str, str] = {}
-    broken: list[str] = []
     cached, size = True, 0
     for digest, recipe in recipes.items():
-        key, failure = _digest("module", digest, tools), ""
-        module = store.get(key) or b""
-        left_s = begin + wanted.timeout_s - time.monotonic()
-        if not module and left_s > 0 and not wanted.stop.is_set():
+        module, failure = store.get(_key(digest)) or b"", ""
+        if not module and time.monotonic() < deadline and not wanted.stop.is_set():
             cached = False
-            module, failure = _compile(recipe, folder / digest, left_s, wanted.stop)
+            module, failure = _compile(recipe, folder / digest, deadline, wanted.stop)
             if module:
-                store.put(key, module)
+                store.put(_key(digest), module)
         size += len(module) + len(failure)
         if size > _LIBRARIES_BYTES:
             return Prebuilt()
@@ -173,9 +167,17 @@ def _made(
             modules[digest] = module
         if failure:
             failures[digest] = failure
-            broken.append(explain_build_error(failure, recipe.files, wanted.solution))
+    broken = tuple(
+        explain_build_error(failure, recipes[digest].files, wanted.solution)
+        for digest, failure in failures.items()
+    )
     made = _prebuilt(modules, failures)
-    return msgspec.structs.replace(made, cached=cached, broken=tuple(broken))
+    return msgspec.structs.replace(made, cached=cached, broken=broken)
+
+
+def _key(digest: str) -> str:
+    """Return the name under which the module of a recipe is kept."""
+    return _digest("module", digest, _toolchain())
 
 
 def _prebuilt(modules: Mapping[str, bytes], failures: Mapping[str, str]) -> Prebuilt:
@@ -224,7 +226,7 @@ def _plan(scratch: Path, shown: Path) -> Plan:
 
 
 def _compile(
-    recipe: Recipe, room: Path, timeout_s: float, stop: threading.Event
+    recipe: Recipe, room: Path, deadline: float, stop: threading.Event
 ) -> tuple[bytes, str]:
     """Compile a recipe in an empty folder in memory, with its files and no others.
 
@@ -234,7 +236,7 @@ def _compile(
     """
     given, inside, include = room / "given", room / "inside", torch_headers()
     inside.mkdir(parents=True)
-    texts, deadline = _files(recipe), time.monotonic() + timeout_s
+    texts = _files(recipe)
     write_files(given, texts)
     scratch = str(inside.resolve())
     for plan in (name for name in (_SLIM_PLAN, _PLAN) if name in texts):

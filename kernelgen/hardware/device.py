@@ -1,5 +1,6 @@
 """Facts about the GPUs and the CPU, gathered without creating a CUDA context in this process."""
 
+import contextlib
 import functools
 import os
 import platform
@@ -132,7 +133,9 @@ def all_gpus() -> tuple[str, ...]:
 
 def cpu_facts() -> CpuFacts:
     """Return the facts of this machine's processor."""
-    text = _read("/proc/cpuinfo")
+    text = ""
+    with contextlib.suppress(OSError):
+        text = Path("/proc/cpuinfo").read_text(errors="replace")
     model = re.search(r"^model name\s*:\s*(.+)$", text, re.MULTILINE)
     flags = re.search(r"^(?:flags|Features)\s*:\s*(.+)$", text, re.MULTILINE)
     held = set(flags.group(1).split()) if flags else set()
@@ -155,10 +158,3 @@ def _with_live_facts(device: DeviceFacts) -> DeviceFacts:
     if free_bytes is not None:
         free_bytes = min(free_bytes, device.memory_bytes)
     return msgspec.structs.replace(device, free_bytes=free_bytes, driver=driver)
-
-
-def _read(path: str) -> str:
-    try:
-        return Path(path).read_text(errors="replace")
-    except OSError:
-        return ""
