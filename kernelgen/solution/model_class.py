@@ -122,9 +122,7 @@ def _find_method(name: str, lineage: _Lineage) -> Function | ast.ClassDef | None
             return function
         others = ("__new__",) if name == "__init__" else ("__call__", "__getattr__")
         for node in ast.walk(ancestor):
-            assigned = isinstance(node, ast.Name | ast.Attribute) and isinstance(
-                node.ctx, ast.Store
-            )
+            assigned = isinstance(getattr(node, "ctx", None), ast.Store)
             stored = node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
             if (assigned and stored == name) or getattr(node, "name", None) in (name, *others):
                 return ancestor
