@@ -19,7 +19,7 @@ from kernelgen.build.ptxas import KernelResources, parse_ptxas
 from kernelgen.build.recipe import Recipe
 from kernelgen.build.slim_headers import slim_headers
 from kernelgen.build.toolchain import HostCompiler, Toolkit
-from kernelgen.build.torch_build import SLIM_FOLDER, torch_headers, write_files
+from kernelgen.build.torch_build import SLIM_FOLDER, write_files
 from kernelgen.errors import UserError
 from kernelgen.sandbox.contained import Command, run_contained
 from kernelgen.sandbox.environment import room_environment
@@ -150,7 +150,7 @@ def compile_recipe(
 
 
 def _slim_words(recipe: Recipe, scratch: Path) -> list[str]:
-    headers = slim_headers(*recipe.texts(), torch_headers())
+    headers = slim_headers(*recipe.texts())
     folder = scratch.resolve() / SLIM_FOLDER
     write_files(folder, headers)
     return [f"-I{folder}"] if headers else []
@@ -186,7 +186,7 @@ def _compile(
     # Files that a killed one leaves go with the folder.
     temporary = target.with_suffix(".tmp")
     temporary.mkdir()
-    texts, include = {source.name: source.read_text()}, torch_headers()
+    texts = {source.name: source.read_text()}
     for headers in (slim, []):
         command = Command(
             words=[*words, *headers, str(source), "-o", str(target)],
@@ -198,7 +198,7 @@ def _compile(
         ended = run_contained(command, folder)
         ok = ended.code == 0
         ends = ok or ended.why or not headers
-        if ends or not full_headers_may_mend(ended.log, texts, include):
+        if ends or not full_headers_may_mend(ended.log, texts):
             break
     return Compiled(
         time=CompileTime(source=source.name, arch=arch, seconds=time.monotonic() - begin),

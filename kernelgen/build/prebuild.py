@@ -23,17 +23,11 @@ from kernelgen.build.capture import CaptureError, Tell, capture
 from kernelgen.build.diagnostics import explain_build_error
 from kernelgen.build.mendable import full_headers_may_mend
 from kernelgen.build.recipe import Recipe
-from kernelgen.build.slim_headers import slim_headers
+from kernelgen.build.slim_headers import slim_headers, torch_headers
 from kernelgen.build.source import MOST_EXTENSIONS, CaptureRequest
 from kernelgen.build.store import BuildStore
 from kernelgen.build.toolchain import child_environment, find_compiler, find_toolkit
-from kernelgen.build.torch_build import (
-    SLIM_FOLDER,
-    Ready,
-    torch_headers,
-    with_headers,
-    write_files,
-)
+from kernelgen.build.torch_build import SLIM_FOLDER, Ready, with_headers, write_files
 from kernelgen.errors import ToolchainError
 from kernelgen.sandbox.contained import Command, run_contained
 from kernelgen.sandbox.environment import passed_on, room_environment
@@ -234,7 +228,7 @@ def _compile(
         The module, that is the symbols, a zero and the library, empty if it does not compile here;
         and what the compilers said of what compiles nowhere.
     """
-    given, inside, include = room / "given", room / "inside", torch_headers()
+    given, inside = room / "given", room / "inside"
     inside.mkdir(parents=True)
     texts = _files(recipe)
     write_files(given, texts)
@@ -250,7 +244,7 @@ def _compile(
         )
         ended = run_contained(command, scratch)
         fails = ended.code == _FAILS_TO_COMPILE
-        if not (fails and full_headers_may_mend(ended.log, recipe.files, include)):
+        if not (fails and full_headers_may_mend(ended.log, recipe.files)):
             break
     everywhere = not any(words in ended.log for words in _MAY_DIFFER)
     failed = fails and everywhere
@@ -261,7 +255,7 @@ def _compile(
 def _files(recipe: Recipe) -> dict[str, str]:
     """Return what a room begins with: torch's files, and the same with slim headers if those do."""
     texts = {**recipe.files, _PLAN: recipe.ninja}
-    headers = slim_headers(*recipe.texts(), torch_headers())
+    headers = slim_headers(*recipe.texts())
     if headers:
         texts[_SLIM_PLAN] = with_headers(recipe.ninja, Path(SLIM_FOLDER))
         texts |= {f"{SLIM_FOLDER}/{name}": text for name, text in headers.items()}

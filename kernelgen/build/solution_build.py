@@ -22,8 +22,8 @@ from kernelgen.build.nvcc import (
 )
 from kernelgen.build.ptxas import KernelResources, demangle
 from kernelgen.build.recipe import Recipe
+from kernelgen.build.slim_headers import torch_headers
 from kernelgen.build.source import CaptureReply
-from kernelgen.build.torch_build import torch_headers
 from kernelgen.build.wheel_toolkit import INSTALL_NVCC
 from kernelgen.errors import ToolchainError
 from kernelgen.sandbox.limits import small_file_limit

@@ -10,7 +10,6 @@ import re
 import shlex
 import shutil
 from collections.abc import Callable, Mapping
-from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 
@@ -64,7 +63,6 @@ def settle_builds(target: tuple[int, int] | None) -> None:
 def shorten_builds(cpp_extension: ModuleType, ready: Ready) -> None:
     """Have torch take what is ready, and build the rest with slim headers if those will do."""
     ninja: Ninja = cpp_extension._run_ninja_build  # noqa: SLF001
-    include = torch_headers()
     skip_precompiling(cpp_extension)
     numbers = itertools.count(1)
 
@@ -75,7 +73,7 @@ def shorten_builds(cpp_extension: ModuleType, ready: Ready) -> None:
         recipe = read_recipe(folder)
         if _taken(recipe, folder, ready, error_prefix):
             return
-        if not _built_slim(recipe, folder, include, ninja, error_prefix):
+        if not _built_slim(recipe, folder, ninja, error_prefix):
             ninja(build_directory, verbose, error_prefix)
 
     cpp_extension._run_ninja_build = build  # type: ignore[attr-defined] # noqa: SLF001
@@ -96,10 +94,8 @@ def _taken(recipe: Recipe, folder: Path, ready: Ready, error_prefix: str) -> boo
     return True
 
 
-def _built_slim(
-    recipe: Recipe, folder: Path, include: Path, ninja: Ninja, error_prefix: str
-) -> bool:
-    headers = slim_headers(*recipe.texts(), include)
+def _built_slim(recipe: Recipe, folder: Path, ninja: Ninja, error_prefix: str) -> bool:
+    headers = slim_headers(*recipe.texts())
     if not headers:
         return False
     plan, place = folder / "build.ninja", folder.absolute() / SLIM_FOLDER
@@ -109,20 +105,13 @@ def _built_slim(
     try:
         ninja(str(folder), False, error_prefix)  # noqa: FBT003 - torch's own signature
     except RuntimeError as error:
-        if not full_headers_may_mend(str(error), recipe.files, include):
+        if not full_headers_may_mend(str(error), recipe.files):
             raise
         # Whatever it was: what is said with torch's own headers counts, and is told.
         plan.write_text(torchs)
         shutil.rmtree(place)
         return False
     return True
-
-
-def torch_headers() -> Path:
-    """Return the folder of torch's headers, without importing it."""
-    spec = find_spec("torch")
-    assert spec is not None, "an environment without torch builds nothing"
-    return Path(spec.origin or "").parent / "include"
 
 
 def write_files(folder: Path, texts: Mapping[str, str]) -> None:
