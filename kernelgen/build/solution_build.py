@@ -59,6 +59,11 @@ class SolutionBuild(msgspec.Struct, frozen=True, kw_only=True):
     kernels: tuple[KernelResources, ...] = ()
     compile_times: tuple[CompileTime, ...] = ()
 
+    @classmethod
+    def failed(cls, path: Path, why: object, seconds: float = 0.0) -> "SolutionBuild":
+        """Return the build of a file that did not come to be compiled."""
+        return cls(solution=str(path), ok=False, reason=str(why), seconds=seconds)
+
 
 def build_solution(  # noqa: PLR0913 (what is built, for what, and with what)
     solution: SolutionFile,
@@ -92,12 +97,8 @@ def build_solution(  # noqa: PLR0913 (what is built, for what, and with what)
                 stop=tools.stop,
             )
         except CaptureError as error:
-            return SolutionBuild(
-                solution=str(solution.path),
-                ok=False,
-                reason=f"{solution.path}: {error}",
-                seconds=time.monotonic() - begin,
-            )
+            why = f"{solution.path}: {error}"
+            return SolutionBuild.failed(solution.path, why, time.monotonic() - begin)
         if tools.toolkit is None and any(
             "cuda_compile" in one.rules.values() for one in reply.recipes
         ):
