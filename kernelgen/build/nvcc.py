@@ -5,7 +5,6 @@ to an object, host code included; the others only to device code, as their host 
 """
 
 import re
-import subprocess
 import threading
 import time
 from concurrent.futures import Executor, Future
@@ -18,7 +17,7 @@ from kernelgen.build.mendable import full_headers_may_mend
 from kernelgen.build.ptxas import KernelResources, parse_ptxas
 from kernelgen.build.recipe import Recipe
 from kernelgen.build.slim_headers import slim_headers
-from kernelgen.build.toolchain import HostCompiler, Toolkit
+from kernelgen.build.toolchain import HostCompiler, Toolkit, output_of
 from kernelgen.build.torch_build import SLIM_FOLDER, write_files
 from kernelgen.errors import UserError
 from kernelgen.sandbox.contained import Command, run_contained
@@ -81,16 +80,10 @@ def refuse_unknown_archs(archs: tuple[str, ...], toolkit: Toolkit) -> None:
     Raises:
         UserError: it does not know one of them.
     """
-    try:
-        done = subprocess.run(
-            [str(toolkit.nvcc), "--list-gpu-code"], check=True, capture_output=True, timeout=30
-        )
-    except (OSError, subprocess.SubprocessError):
-        # Then the compilation says what is wrong, in nvcc's own words.
-        return
-    known = done.stdout.decode(errors="replace").split()
+    known = output_of([str(toolkit.nvcc), "--list-gpu-code"]).split()
     families = {name.rstrip("af") for name in known}
-    for arch in archs:
+    # Where it does not list them, the compilation says what is wrong, in nvcc's own words.
+    for arch in archs if known else ():
         if arch.rstrip("af") not in families:
             listed = ", ".join(known)
             raise UserError(

@@ -174,25 +174,25 @@ def _places(environment: Mapping[str, str]) -> Iterator[tuple[str, Path, Path]]:
 def _home_of(nvcc: Path) -> Path:
     # The file may be a wrapper script far from the toolkit, so nvcc itself is asked where it lives.
     environment = {**os.environ, "TMPDIR": _temporary_folder()}
-    match = _TOP.search(_run([str(nvcc), "--dryrun", "-x", "cu", os.devnull], environment))
+    match = _TOP.search(output_of([str(nvcc), "--dryrun", "-x", "cu", os.devnull], environment))
     if match is not None and (Path(match.group(1)) / "include" / "cuda_runtime.h").exists():
         return Path(match.group(1)).resolve()
     return nvcc.parent.parent
 
 
 def _nvcc_version(nvcc: Path) -> str | None:
-    match = _RELEASE.search(_run([str(nvcc), "--version"]))
+    match = _RELEASE.search(output_of([str(nvcc), "--version"]))
     return match.group(2) if match else None
 
 
 def _first_version(command: list[str], environment: Mapping[str, str]) -> str | None:
     path = shutil.which(command[0], path=environment.get("PATH", os.defpath)) if command else None
-    reply = _run([path, *command[1:], "--version"]) if path else ""
+    reply = output_of([path, *command[1:], "--version"]) if path else ""
     match = re.search(r"\d+\.\d+(?:\.\d+)?", reply)
     return match.group() if match else None
 
 
-def _run(command: list[str], environment: Mapping[str, str] = os.environ) -> str:
+def output_of(command: list[str], environment: Mapping[str, str] = os.environ) -> str:
     """Return what a command says, "" if it does not run or fails."""
     try:
         done = subprocess.run(
