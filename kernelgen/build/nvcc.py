@@ -124,15 +124,15 @@ def compile_recipe(
     recipe: Recipe, settings: CompileSettings, scratch: Path, executor: Executor
 ) -> tuple[Compiled, ...]:
     """Compile every source of an extension, each CUDA source once an architecture."""
-    slim = _slim_words(recipe, scratch)
+    slim, absent = _slim_words(recipe, scratch), _ABSENT if recipe.has_cuda else ()
     pending: list[Future[Compiled]] = []
     for name, rule in recipe.rules.items():
         path = scratch / PurePath(name).name
         path.write_text(recipe.files.get(name, ""))
         own = [f"-I{PurePath(name).parent}"] if PurePath(name).is_absolute() else []
-        words = [*own, *recipe.flags(rule)]
+        words = [*recipe.flags(rule), *own, *absent]
         if rule == "compile":
-            command = [*settings.tools.compiler.command, *words, *_ABSENT, "-c"]
+            command = [*settings.tools.compiler.command, *words, "-c"]
             pending.append(executor.submit(_compile, command, slim, path, None, settings))
             continue
         for arch in settings.archs:
@@ -153,7 +153,7 @@ def _nvcc_command(words: list[str], settings: CompileSettings, arch: str) -> lis
     toolkit, number = settings.tools.toolkit, arch.removeprefix("sm_")
     assert toolkit is not None, "the caller has checked for nvcc"
     target = f"-gencode=arch=compute_{number},code=sm_{number}"
-    return [str(toolkit.nvcc), *_without_archs(words), target, *_ABSENT, "-Xptxas", "-v"]
+    return [str(toolkit.nvcc), *_without_archs(words), target, "-Xptxas", "-v"]
 
 
 def _without_archs(words: list[str]) -> list[str]:

@@ -40,6 +40,11 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True):
         return _rules(self.ninja)
 
     @property
+    def has_cuda(self) -> bool:
+        """Whether nvcc compiles a part of it."""
+        return "cuda_compile" in self.rules.values()
+
+    @property
     def functions(self) -> tuple[str, ...]:
         """Return the names that load_inline was told to bind."""
         return tuple(name for text in self.files.values() for name in _BOUND.findall(text))

@@ -99,9 +99,7 @@ def build_solution(  # noqa: PLR0913 (what is built, for what, and with what)
         except CaptureError as error:
             why = f"{solution.path}: {error}"
             return SolutionBuild.failed(solution.path, why, time.monotonic() - begin)
-        if tools.toolkit is None and any(
-            "cuda_compile" in one.rules.values() for one in reply.recipes
-        ):
+        if tools.toolkit is None and any(recipe.has_cuda for recipe in reply.recipes):
             raise ToolchainError(
                 f"{solution.path}: has CUDA sources and no nvcc was found; {INSTALL_NVCC}"
             )
