@@ -19,17 +19,6 @@ if TYPE_CHECKING:
     from kernelgen.service.grader import Grader as Grader
 
 __version__ = "0.1.0"
-__all__ = [
-    "Grader",
-    "Problem",
-    "RewardPolicy",
-    "Verdict",
-    "__version__",
-    "grade",
-    "load_problem",
-    "render",
-]
-
 _HOMES = {
     "Grader": "kernelgen.service.grader",
     "Problem": "kernelgen.problem.record",
@@ -39,6 +28,7 @@ _HOMES = {
     "load_problem": "kernelgen.problem.library",
     "render": "kernelgen.rendering.solution",
 }
+__all__ = ["__version__", *_HOMES]  # noqa: PLE0604 (they are names)
 
 
 def __getattr__(name: str) -> Any:

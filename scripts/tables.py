@@ -13,12 +13,12 @@ from pathlib import Path
 import msgspec
 from rich.console import Console
 
+from kernelgen.errors import UserError
 from kernelgen.grading.plan_record import PlanRecord
 from kernelgen.grading.verdict import Run, Verdict
 from kernelgen.lint.record import SCHEMA_VERSION, CaseLint, Lint
 from kernelgen.problem.record import digest
 from kernelgen.report import columns
-from kernelgen.report.json_report import read_form
 from kernelgen.report.printable import printable
 from kernelgen.report.progress import Verbosity, progress
 from kernelgen.report.reading import read_run
@@ -110,7 +110,15 @@ def read_lint(path: Path) -> Lint:
     Raises:
         UserError: it cannot be read, or is no record that this version reads.
     """
-    return read_form(path, Lint, version=SCHEMA_VERSION, name="lint", command="lint")
+    try:
+        found = msgspec.json.decode(path.read_bytes(), type=Lint)
+    except (OSError, msgspec.DecodeError) as error:
+        raise UserError(
+            f"{path}: not a kernelgen lint: {error}; run kernelgen lint again"
+        ) from error
+    if found.schema != SCHEMA_VERSION:
+        raise UserError(f"{path}: has schema {found.schema}, and not {SCHEMA_VERSION}; lint again")
+    return found
 
 
 def _latest(runs: Sequence[Run]) -> tuple[Verdict, ...]:

@@ -37,18 +37,21 @@ def test_a_call_at_import_is_recorded_as_torch_composes_it(tmp_path: Path) -> No
     reply = _capture(tmp_path, IMPORTS + 'print("{}")\n' + call + MODEL)
 
     assert reply.failure is None
-    (extension,) = reply.extensions
-    assert extension.name == "ext"
-    assert extension.functions == ("f",)
-    assert extension.extra_cuda_cflags == ("-O3",)
-    assert extension.extra_include_paths == ("here",)
-    main, cuda = extension.files
-    assert main.filename == "main.cpp"
-    assert main.text.startswith("#include <torch/extension.h>\nint f();\n")
-    assert 'm.def("f", torch::wrap_pybind_function(f)' in main.text
-    assert cuda.is_cuda
-    assert cuda.text.endswith("#include <cuda_runtime.h>\n__global__ void k() {}")
-    assert reply.flags.standard.startswith("c++")
+    (recipe,) = reply.recipes
+    assert recipe.library == "ext.so"
+    assert recipe.functions == ("f",)
+    assert recipe.rules == {"main.cpp": "compile", "cuda.cu": "cuda_compile"}
+    main, cuda = recipe.files.values()
+    assert main.startswith("#include <torch/extension.h>\nint f();\n")
+    assert 'm.def("f", torch::wrap_pybind_function(f)' in main
+    assert cuda.endswith("#include <cuda_runtime.h>\n__global__ void k() {}")
+    for rule in recipe.rules.values():
+        flags = recipe.flags(rule)
+        assert "-DTORCH_EXTENSION_NAME=ext" in flags
+        assert any(flag.startswith("-std=c++") for flag in flags)
+        assert any(flag.startswith("-I") and flag.endswith("/here") for flag in flags)
+        assert not any("arch" in flag for flag in flags)
+        assert ("-O3" in flags) == (rule == "cuda_compile")
 
 
 def test_the_reference_gives_the_constructors_arguments(tmp_path: Path) -> None:
@@ -60,7 +63,7 @@ def test_the_reference_gives_the_constructors_arguments(tmp_path: Path) -> None:
     )
     reply = _capture(tmp_path, text, "def get_init_inputs():\n    return [64]\n")
     assert reply.failure is None
-    assert [extension.name for extension in reply.extensions] == ["ext_64"]
+    assert [recipe.library for recipe in reply.recipes] == ["ext_64.so"]
 
 
 def test_a_lazy_build_is_reached_through_forward_on_meta_tensors(tmp_path: Path) -> None:
@@ -76,7 +79,7 @@ def test_a_lazy_build_is_reached_through_forward_on_meta_tensors(tmp_path: Path)
     )
     reply = _capture(tmp_path, text, reference)
     assert reply.failure is None
-    assert [extension.name for extension in reply.extensions] == ["lazy"]
+    assert [recipe.library for recipe in reply.recipes] == ["lazy.so"]
 
 
 def test_a_library_opened_by_its_path_does_not_stop_the_capture(tmp_path: Path) -> None:
@@ -88,8 +91,8 @@ def test_a_library_opened_by_its_path_does_not_stop_the_capture(tmp_path: Path) 
     )
     reply = _capture(tmp_path, text + MODEL)
     assert reply.failure is None
-    assert [extension.name for extension in reply.extensions] == ["one", "two"]
-    assert reply.extensions[0].files[0].text == "int a;"
+    assert [recipe.library for recipe in reply.recipes] == ["one.so", "two.so"]
+    assert reply.recipes[0].files["main.cpp"] == "int a;"
 
 
 def test_files_given_to_load_are_read_where_they_lie(tmp_path: Path) -> None:
@@ -97,9 +100,8 @@ def test_files_given_to_load_are_read_where_they_lie(tmp_path: Path) -> None:
     call = f"load('ext', ['{tmp_path}/own.cpp'])\n"
     text = f"import torch\nfrom torch.utils.cpp_extension import load\n{call}"
     reply = _capture(tmp_path, text + MODEL)
-    (extension,) = reply.extensions
-    assert extension.files[0].text == "int own;\n"
-    assert extension.files[0].folder == str(tmp_path.resolve())
+    (recipe,) = reply.recipes
+    assert recipe.files == {f"{tmp_path}/own.cpp": "int own;\n"}
 
 
 @pytest.mark.parametrize(
@@ -124,7 +126,7 @@ def test_what_a_stand_in_cannot_do_is_no_failure(tmp_path: Path) -> None:
     text = f'{IMPORTS}m = load_inline("ext", "int a;")\nassert m.answer() == 42\n{MODEL}'
     reply = _capture(tmp_path, text)
     assert reply.failure is None
-    assert len(reply.extensions) == 1
+    assert len(reply.recipes) == 1
 
 
 def test_a_failing_import_is_reported_at_its_line(tmp_path: Path) -> None:
@@ -147,7 +149,7 @@ def test_a_solution_without_a_build_is_told_so(tmp_path: Path) -> None:
         "import torch\ndef get_inputs():\n    return [torch.rand(2)]\n",
     )
     assert reply.failure is None
-    assert not reply.extensions
+    assert not reply.recipes
 
 
 def test_a_machine_that_cannot_contain_it_is_to_blame_and_not_the_file(

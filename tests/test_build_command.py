@@ -95,6 +95,14 @@ def test_a_cpp_solution_needs_no_nvcc(tmp_path: Path, monkeypatch: pytest.Monkey
     assert "no kernels" in result.stderr
 
 
+def test_what_only_cuda_has_is_no_header_of_a_cpp_solution(tmp_path: Path) -> None:
+    text = "#include <cublas_v2.h>\nint f() { return 1; }\n"
+    (tmp_path / "plain.py").write_text(_cpp(text))
+    result = _run(tmp_path / "plain.py")
+    assert result.exit_code == ExitCode.CANDIDATE_FAILED
+    assert "cublas_v2.h: No such file or directory" in result.stdout
+
+
 def test_a_file_of_a_problem_that_has_no_name_brings_its_own_arguments(tmp_path: Path) -> None:
     text = "# problem: 1_Twice\n" + _cpp("int f() { return 1; }\n").replace(
         "cuda_sources=None, ", ""

@@ -9,6 +9,7 @@ from kernelgen.build.compiler_messages import parse_diagnostics
 from kernelgen.build.diagnostics import explain_build_error
 from kernelgen.build.locate import find_row
 from kernelgen.build.toolchain import find_compiler, find_toolkit
+from kernelgen.solution.file import SolutionFile
 
 
 def _nvcc(folder: Path, source: str, *flags: str) -> str:
@@ -30,6 +31,10 @@ def _failing(command: list[str], folder: Path) -> str:
 
 def _solution(source: str) -> str:
     return f'import torch\n\nSOURCE = r"""\n{source}"""\n'
+
+
+def _file(text: str, path: str = "x.py") -> SolutionFile:
+    return SolutionFile(path=Path(path), text=text, sha256="")
 
 
 BROKEN_KERNEL = """\
@@ -55,7 +60,7 @@ def test_nvcc_errors_point_into_the_solution(tmp_path: Path) -> None:
     assert find_row(BROKEN_KERNEL, 2, _solution(BROKEN_KERNEL)) == 5
 
     reason = explain_build_error(
-        text, {"cuda.cu": BROKEN_KERNEL}, _solution(BROKEN_KERNEL), "solutions/x.py"
+        text, {"cuda.cu": BROKEN_KERNEL}, _file(_solution(BROKEN_KERNEL), "solutions/x.py")
     )
 
     lines = reason.splitlines()
@@ -80,7 +85,7 @@ def test_too_much_shared_memory_is_explained(tmp_path: Path) -> None:
         "  y[0] = big[threadIdx.x + 1];\n}\n"
     )
     reason = explain_build_error(
-        _nvcc(tmp_path, source), {"cuda.cu": source}, _solution(source), "x.py"
+        _nvcc(tmp_path, source), {"cuda.cu": source}, _file(_solution(source))
     )
     assert reason.startswith("x.py: ptxas: Entry function '_Z1kPf' uses too much shared data")
     assert "extern __shared__" in reason
@@ -98,7 +103,7 @@ def test_an_unknown_instruction_is_an_error_of_ptxas_once(tmp_path: Path) -> Non
 def test_an_unknown_architecture_is_explained(tmp_path: Path) -> None:
     source = "__global__ void k() {}\n"
     text = _nvcc(tmp_path, source, "-arch=sm_30")
-    reason = explain_build_error(text, {"cuda.cu": source}, _solution(source), "x.py")
+    reason = explain_build_error(text, {"cuda.cu": source}, _file(_solution(source)))
     assert "Unsupported gpu architecture" in reason
     assert "this nvcc does not know that architecture" in reason
 
@@ -110,7 +115,7 @@ def test_a_template_that_fails_in_a_header_points_to_its_use(tmp_path: Path) -> 
     )
     source = '#include "lib.h"\n\nfloat use() {\n  return twice(1.0f);\n}\n'
     reason = explain_build_error(
-        _nvcc(tmp_path, source), {"cuda.cu": source}, _solution(source), "x.py"
+        _nvcc(tmp_path, source), {"cuda.cu": source}, _file(_solution(source))
     )
     assert reason.splitlines()[0].startswith("x.py:7: static assertion failed")
 
@@ -121,7 +126,7 @@ def test_the_same_from_the_host_compiler(tmp_path: Path) -> None:
     )
     source = '#include "lib.h"\n\nfloat use() {\n  return twice(1.0f);\n}\n'
     reason = explain_build_error(
-        _cxx(tmp_path, source, "-c"), {"main.cpp": source}, _solution(source), "x.py"
+        _cxx(tmp_path, source, "-c"), {"main.cpp": source}, _file(_solution(source))
     )
     assert reason.splitlines()[0].startswith("x.py:7: static assertion failed")
 
@@ -129,7 +134,7 @@ def test_the_same_from_the_host_compiler(tmp_path: Path) -> None:
 def test_a_missing_header_is_explained(tmp_path: Path) -> None:
     source = "int a;\n#include <not_there.h>\n"
     text = _cxx(tmp_path, source, "-c")
-    reason = explain_build_error(text, {"main.cpp": source}, _solution(source), "x.py")
+    reason = explain_build_error(text, {"main.cpp": source}, _file(_solution(source)))
     assert reason.splitlines()[0] == "x.py:5: not_there.h: No such file or directory"
     assert "extra_include_paths" in reason
 
@@ -141,7 +146,7 @@ def test_ninja_is_left_out(tmp_path: Path) -> None:
         "FAILED: [code=1] main.o\nc++ -MMD -MF main.o.d -c main.cpp -o main.o\n"
     )
     text = f"{noise}{_cxx(tmp_path, source, '-c')}ninja: build stopped: subcommand failed.\n"
-    reason = explain_build_error(text, {"main.cpp": source}, _solution(source), "x.py")
+    reason = explain_build_error(text, {"main.cpp": source}, _file(_solution(source)))
     assert "ninja" not in reason
     assert "FAILED" not in reason
     assert reason.splitlines()[0].startswith("x.py:4: ")
@@ -157,7 +162,7 @@ def test_a_signature_passed_as_a_name_is_recognised(tmp_path: Path) -> None:
     )
     solution = f'CPP = """\nint f(int x) {{ return x; }}\n"""\nload(functions=[\n"{SIGNATURE}"])\n'
     text = _cxx(tmp_path, source, "-c")
-    reason = explain_build_error(text, {"main.cpp": source}, solution, "x.py")
+    reason = explain_build_error(text, {"main.cpp": source}, _file(solution))
     assert f'functions= has "{SIGNATURE}", which is a signature and no name' in reason
     assert 'functions=["f"]' in reason
     assert reason.startswith("x.py:5: ")
@@ -167,14 +172,14 @@ def test_a_name_that_nothing_declares_is_recognised(tmp_path: Path) -> None:
     source = GLUE.format('m.def("g", g, "g");')
     solution = 'CPP = ""\nload(functions=["g"])\n'
     text = _cxx(tmp_path, source, "-c")
-    reason = explain_build_error(text, {"main.cpp": source}, solution, "x.py")
+    reason = explain_build_error(text, {"main.cpp": source}, _file(solution))
     assert reason.startswith('x.py:2: functions= names "g", which cpp_sources neither declares')
 
 
 def test_an_undefined_symbol_is_demangled_and_led_to_its_declaration(tmp_path: Path) -> None:
     source = "int twice(int x);\nint main() { return twice(1); }\n"
     text = _cxx(tmp_path, source)
-    reason = explain_build_error(text, {"main.cpp": source}, _solution(source), "x.py")
+    reason = explain_build_error(text, {"main.cpp": source}, _file(_solution(source)))
     assert reason.startswith("x.py:4: twice(int) is declared and used, but defined nowhere")
 
 
@@ -188,13 +193,13 @@ def test_a_loaders_undefined_symbol_is_explained(tmp_path: Path) -> None:
 
     with pytest.raises(OSError, match="undefined symbol") as caught:
         ctypes.CDLL(str(library), mode=2)  # RTLD_NOW, as Python loads extension modules
-    reason = explain_build_error(str(caught.value), {}, _solution(source), "x.py")
+    reason = explain_build_error(str(caught.value), {}, _file(_solution(source)))
     assert reason.startswith("x.py:4: twice(int) is declared and used, but defined nowhere")
 
 
 def test_text_without_any_error_is_passed_on() -> None:
     text = "Ninja is required to load C++ extensions (pip install ninja to get it)"
-    assert explain_build_error(text, {}, "", "x.py") == f"x.py: {text}"
+    assert explain_build_error(text, {}, _file("")) == f"x.py: {text}"
 
 
 def test_warnings_are_no_reasons(tmp_path: Path) -> None:
@@ -202,5 +207,5 @@ def test_warnings_are_no_reasons(tmp_path: Path) -> None:
     text = _cxx(tmp_path, source, "-c", "-Wall")
     severities = [entry.severity for entry in parse_diagnostics(text)]
     assert sorted(set(severities)) == ["error", "warning"]
-    reason = explain_build_error(text, {"main.cpp": source}, _solution(source), "x.py")
+    reason = explain_build_error(text, {"main.cpp": source}, _file(_solution(source)))
     assert "unused" not in reason

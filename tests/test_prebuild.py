@@ -12,7 +12,7 @@ import pytest
 from kernelgen.build import prebuild as prebuilding
 from kernelgen.build.prebuild import Prebuilt, Wanted, prebuild
 from kernelgen.build.recipe import Recipe
-from kernelgen.build.source import CaptureReply, TorchFlags
+from kernelgen.build.source import CaptureReply
 from kernelgen.build.store import BuildStore
 from kernelgen.build.torch_build import Ready
 from kernelgen.grading.options import GradeOptions
@@ -112,10 +112,8 @@ def test_of_a_module_the_kernels_are_told_that_its_sources_hold(tmp_path: Path) 
     files = {"cuda.cu": KERNELS, "others.cu": LIBRARY}
     recipe = Recipe(library="kernels.so", ninja=NINJA, files=files)
 
-    flags = TorchFlags(standard="", system_includes=(), nvcc_flags=())
-
     def tell(*_: object, **__: object) -> CaptureReply:
-        return CaptureReply(flags=flags, recipes=(recipe,))
+        return CaptureReply(recipes=(recipe,))
 
     for cached in (False, True):
         made = ahead(tmp_path, text(), tell=tell, timeout_s=300.0)

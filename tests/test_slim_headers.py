@@ -7,7 +7,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import torch
 from torch.utils import cpp_extension
 
 from kernelgen.build.mendable import full_headers_may_mend
@@ -15,7 +14,6 @@ from kernelgen.build.recipe import read_recipe
 from kernelgen.build.slim_headers import slim_headers
 from kernelgen.build.torch_build import SLIM_FOLDER, Ready, settle_builds, shorten_builds
 
-INCLUDE = Path(torch.__file__).parent / "include"
 EXTENSION = "#include <torch/extension.h>\n"
 TYPES = "#include <torch/types.h>\n"
 Torch = Callable[[str, bool, str], None]
@@ -23,7 +21,7 @@ Torch = Callable[[str, bool, str], None]
 
 def test_a_stand_in_has_the_operators_that_a_text_names() -> None:
     files = slim_headers(
-        "", TYPES + "auto y = torch::empty_like(x); y = relu(y).sum();" + "x" * 500, INCLUDE
+        "", TYPES + "auto y = torch::empty_like(x); y = relu(y).sum();" + "x" * 500
     )
     assert files["torch/types.h"] == files["torch/extension.h"]
     (core,) = (text for text in files.values() if "namespace torch" in text)
@@ -35,7 +33,7 @@ def test_a_stand_in_has_the_operators_that_a_text_names() -> None:
 
 def test_each_compiler_gets_what_its_own_text_names() -> None:
     host = EXTENSION + "PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def(torch::relu); }"
-    core = slim_headers(host, EXTENSION + "torch::zeros({1});", INCLUDE)["kernelgen_torch.h"]
+    core = slim_headers(host, EXTENSION + "torch::zeros({1});")["kernelgen_torch.h"]
     cuda, _, rest = core.partition("#ifdef __CUDACC__\n")[2].partition("#else\n")
     assert "ops/zeros.h" in cuda
     assert "csrc/Exceptions.h" not in cuda
@@ -55,7 +53,7 @@ def test_each_compiler_gets_what_its_own_text_names() -> None:
     ],
 )
 def test_what_a_stand_in_would_change_gets_torchs_header(text: str) -> None:
-    assert not slim_headers(text, "", INCLUDE)
+    assert not slim_headers(text, "")
 
 
 HEAVY = {"ATen/Context.h", "ATen/DeviceGuard.h", "ATen/TensorUtils.h"}
@@ -76,7 +74,7 @@ HEAVY = {"ATen/Context.h", "ATen/DeviceGuard.h", "ATen/TensorUtils.h"}
 def test_headers_of_operators_are_spared_what_the_text_does_not_use(
     text: str, spared: set[str]
 ) -> None:
-    files = slim_headers("", EXTENSION + text, INCLUDE)
+    files = slim_headers("", EXTENSION + text)
     assert HEAVY & files.keys() == spared
 
 
@@ -179,7 +177,7 @@ def test_torchs_headers_do_not_follow_what_they_cannot_mend(
     build: Callable[..., Path], *, line: str, said: str, may_mend: bool
 ) -> None:
     text = OWN.replace("HERE", line)
-    assert full_headers_may_mend(said, {"main.cpp": text}, INCLUDE) is may_mend
+    assert full_headers_may_mend(said, {"main.cpp": text}) is may_mend
     tried: list[str] = []
 
     def ninja(folder: str, _: bool, error_prefix: str) -> None:  # noqa: FBT001

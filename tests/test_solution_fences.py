@@ -217,4 +217,4 @@ def test_what_a_fenced_file_would_build_is_found_too(tmp_path: Path) -> None:
     file = tmp_path / "answer.py"
     file.write_text(answer(SOLUTION.replace("BODY", "x") + BUILT))
     reply = capture_sources(file, None, tmp_path)
-    assert [extension.name for extension in reply.extensions] == ["fenced"]
+    assert [recipe.library for recipe in reply.recipes] == ["fenced.so"]

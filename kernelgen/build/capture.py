@@ -59,11 +59,12 @@ def capture_sources(  # noqa: PLR0913 (what is asked, of whom, and for how long)
         reference_source=reference_source and construction_source(reference_source),
         scratch=str(inside.resolve()),
         plan=plan_to_build(inside, solution),
+        anywhere=True,
         lent=lent_to(read_solution(solution).text, reference_source).source if lends else "",
         capability=capability,
     )
     reply = (tell or capture)(request, timeout_s=timeout_s, stop=stop or threading.Event())
-    if len(reply.extensions) > MOST_EXTENSIONS:
+    if len(reply.recipes) > MOST_EXTENSIONS:
         raise CaptureError(TOO_MANY)
     return reply
 

@@ -1,7 +1,7 @@
 """The process that imports a solution and writes down what it would build, without building it.
 
-torch's own load_inline and load run as they are, up to the point where a compiler would be started:
-there the sources they composed are recorded. So a call that torch would refuse is refused here, in
+torch's own load_inline and load run as they are, up to the point where ninja would be started:
+there the recipe that they wrote is recorded. So a call that torch would refuse is refused here, in
 torch's words, and the recorded files are those that torch would compile.
 
 The solution's code runs here, contained as far as this machine can, and could forge the reply: it
@@ -9,28 +9,18 @@ would fool `kernelgen build`, which informs, and not `kernelgen grade`, which ju
 """
 
 import ctypes
-import inspect
+import functools
 import os
-import re
 import sys
 import traceback
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 import msgspec
 
 from kernelgen.build.recipe import Recipe, read_recipe
-from kernelgen.build.source import (
-    CaptureFailure,
-    CaptureReply,
-    CaptureRequest,
-    ExtensionSource,
-    GeneratedFile,
-    Phase,
-    TorchFlags,
-)
+from kernelgen.build.source import CaptureFailure, CaptureReply, CaptureRequest, Phase
 from kernelgen.build.torch_build import settle_builds, skip_precompiling
 from kernelgen.child_python import reply_stream
 from kernelgen.sandbox.launch import enter_and_tell
@@ -61,72 +51,36 @@ class StandInPath(str):
 
 
 class Recorder:
-    """Takes the place of the step of torch.utils.cpp_extension that compiles and loads."""
-
-    def __init__(self, cpp_extension: ModuleType) -> None:
-        self.extensions: list[ExtensionSource] = []
-        self._functions: tuple[str, ...] = ()
-        self._signature = inspect.signature(cpp_extension._jit_compile)  # noqa: SLF001
-        self._inline = cpp_extension.load_inline
-        cpp_extension._jit_compile = self.record  # type: ignore[attr-defined] # noqa: SLF001
-        cpp_extension.load_inline = self.load_inline  # type: ignore[attr-defined]
-
-    def load_inline(self, *args: Any, **kwargs: Any) -> object:
-        """Note the names to bind, which torch only passes on as C++ text, and call torch."""
-        try:
-            given = inspect.signature(self._inline).bind(*args, **kwargs).arguments
-        except TypeError:
-            given = {}
-        functions = given.get("functions")
-        if isinstance(functions, str):
-            functions = [functions]
-        # Anything else is refused by torch, whose words say it best.
-        names = functions if isinstance(functions, (list, dict)) else ()
-        self._functions = tuple(map(str, names))
-        return self._inline(*args, **kwargs)
-
-    def record(self, *args: Any, **kwargs: Any) -> object:
-        """Record one extension; same parameters as torch's `_jit_compile`."""
-        given = self._signature.bind(*args, **kwargs).arguments
-        paths = [Path(source) for source in given["sources"]]
-        # load_inline writes its sources itself and always calls the first one main.cpp.
-        inline = bool(paths) and paths[0].parent == Path(given["build_directory"])
-        self.extensions.append(
-            ExtensionSource(
-                name=given["name"],
-                files=tuple(_read(path, inline=inline) for path in paths),
-                functions=self._functions if inline else (),
-                extra_cflags=tuple(given.get("extra_cflags") or ()),
-                extra_cuda_cflags=tuple(given.get("extra_cuda_cflags") or ()),
-                extra_include_paths=tuple(map(str, given.get("extra_include_paths") or ())),
-            )
-        )
-        self._functions = ()
-        return StandIn() if given.get("is_python_module", True) else StandInPath("not-built.so")
-
-
-class RecipeRecorder:
-    """Takes the place of the step of torch.utils.cpp_extension that starts ninja."""
+    """Takes the place of the steps of torch.utils.cpp_extension that start ninja and load."""
 
     def __init__(self, cpp_extension: ModuleType) -> None:
         self.recipes: list[Recipe] = []
-        self.all_told = True
-        cpp_extension._run_ninja_build = self.record  # type: ignore[attr-defined] # noqa: SLF001
-        name = "_import_module_from_library"
-        setattr(cpp_extension, name, lambda *given: StandIn() if given[2] else StandInPath())
+        instead = {
+            "_run_ninja_build": self.record,
+            "_import_module_from_library": _stand_in,
+            "load_inline": _passing_on(cpp_extension.load_inline),
+            "load": _passing_on(cpp_extension.load),
+        }
+        for name, function in instead.items():
+            setattr(cpp_extension, name, function)
 
     def record(self, build_directory: str, *_args: object, **_kwargs: object) -> None:
         """Record one extension; same parameters as torch's `_run_ninja_build`."""
-        recipe = read_recipe(Path(build_directory))
-        if recipe is None:
-            self.all_told = False
-        else:
-            self.recipes.append(recipe)
+        self.recipes.append(read_recipe(Path(build_directory)))
 
 
-def _read(path: Path, *, inline: bool) -> GeneratedFile:
-    folder = None if inline else str(path.parent.resolve())
-    return GeneratedFile(filename=path.name, text=path.read_text(), folder=folder)
+def _stand_in(_name: str, _folder: str, is_python_module: bool) -> object:  # noqa: FBT001
+    return StandIn() if is_python_module else StandInPath("not-built.so")
+
+
+def _passing_on(real: Callable[..., object]) -> Callable[..., object]:
+    """Return a function of torch's within a frame of ours, which tells that a call does not fit."""
+
+    @functools.wraps(real)
+    def pass_on(*args: object, **kwargs: object) -> object:
+        return real(*args, **kwargs)
+
+    return pass_on
 
 
 def tolerate_stand_in_paths() -> None:
@@ -146,24 +100,6 @@ def tolerate_stand_in_paths() -> None:
         (torch.ops, "load_library"),
     ):
         setattr(owner, name, tolerant(getattr(owner, name)))
-
-
-def torch_flags(cpp_extension: ModuleType) -> TorchFlags:
-    """Return what this torch gives to compilers; the C++ standard is read from its source."""
-    import sysconfig
-
-    import torch
-
-    writer = inspect.getsource(cpp_extension._write_ninja_file_to_build_library)  # noqa: SLF001
-    match = re.search(r"-std=(c\+\+\d+)", writer)
-    if match is None:
-        raise RuntimeError(f"torch {torch.__version__} does not say which C++ standard it uses")
-    python = sysconfig.get_path("include", scheme="posix_prefix")
-    return TorchFlags(
-        standard=match.group(1),
-        system_includes=(*cpp_extension.include_paths("cpu"), python),
-        nvcc_flags=tuple(cpp_extension.COMMON_NVCC_FLAGS),
-    )
 
 
 def run_solution(request: CaptureRequest, recorded: Callable[[], bool]) -> None:
@@ -224,11 +160,11 @@ def _failure(error: BaseException, solution: str, *, in_build: bool = False) -> 
 
 
 def _refused_by_torch(error: BaseException, cpp_extension: ModuleType) -> bool:
-    # A call that does not fit load_inline's signature fails in the recorder's frame, any other
+    # A call that does not fit a function's signature fails in the recorder's frame, any other
     # refusal inside torch's file.
     return any(
         frame.filename == cpp_extension.__file__
-        or (frame.filename == __file__ and frame.name == Recorder.load_inline.__name__)
+        or (frame.filename == __file__ and frame.name == "pass_on")
         for frame in traceback.extract_tb(error.__traceback__)
     )
 
@@ -243,19 +179,20 @@ def capture(request: CaptureRequest) -> CaptureReply:
     if request.capability is not None:
         _pretend_a_gpu(request.capability)
     skip_precompiling(cpp_extension)
-    if request.recipes:
-        return _capture_recipes(request, cpp_extension)
-    flags = torch_flags(cpp_extension)
+    if request.anywhere:
+        _pretend_a_toolchain(cpp_extension)
+    else:
+        settle_builds(request.capability)
     recorder = Recorder(cpp_extension)
     failure: CaptureFailure | None = None
     try:
-        run_solution(request, lambda: bool(recorder.extensions))
+        run_solution(request, lambda: bool(recorder.recipes))
     except BaseException as error:  # noqa: BLE001 - the outermost frame: whatever it was is reported
         # A stand-in cannot compute: once a build was recorded, what fails later says nothing.
         in_build = _refused_by_torch(error, cpp_extension)
-        if not recorder.extensions or in_build:
+        if not recorder.recipes or in_build:
             failure = _failure(error, request.solution, in_build=in_build)
-    return CaptureReply(flags=flags, extensions=tuple(recorder.extensions), failure=failure)
+    return CaptureReply(recipes=tuple(recorder.recipes), failure=failure)
 
 
 def _pretend_a_gpu(capability: tuple[int, int]) -> None:
@@ -268,17 +205,14 @@ def _pretend_a_gpu(capability: tuple[int, int]) -> None:
     torch.cuda.get_device_capability = lambda *_: capability
 
 
-def _capture_recipes(request: CaptureRequest, cpp_extension: ModuleType) -> CaptureReply:
-    settle_builds(request.capability)
-    recorder = RecipeRecorder(cpp_extension)
-    failure: CaptureFailure | None = None
-    try:
-        run_solution(request, lambda: bool(recorder.recipes))
-    except BaseException as error:  # noqa: BLE001 - the outermost frame: whatever it was is reported
-        failure = _failure(error, request.solution)
-    flags = torch_flags(cpp_extension)
-    recipes = tuple(recorder.recipes)
-    return CaptureReply(flags=flags, recipes=recipes, all_told=recorder.all_told, failure=failure)
+def _pretend_a_toolchain(cpp_extension: ModuleType) -> None:
+    """Have torch write builds down that it could not start here, without targets."""
+    os.environ["TORCH_DONT_CHECK_COMPILER_ABI"] = "1"
+    # A torch without CUDA looks for no toolkit.
+    home = cpp_extension.CUDA_HOME or os.environ.get("CUDA_HOME", "/usr/local/cuda")
+    cpp_extension.CUDA_HOME = home  # type: ignore[attr-defined]
+    cpp_extension.verify_ninja_availability = lambda: None  # type: ignore[attr-defined]
+    cpp_extension._get_cuda_arch_flags = lambda *_: []  # type: ignore[attr-defined] # noqa: SLF001
 
 
 def main() -> None:

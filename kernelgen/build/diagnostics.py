@@ -2,13 +2,14 @@
 
 import re
 from collections.abc import Mapping
-from pathlib import Path, PurePath
+from pathlib import PurePath
 
 import msgspec
 
 from kernelgen.build.compiler_messages import Diagnostic, Place, parse_diagnostics
 from kernelgen.build.locate import find_declaration, find_literal, find_row
 from kernelgen.build.ptxas import demangle
+from kernelgen.solution.file import SolutionFile
 
 _SHOWN_ERRORS = 3
 _SHOWN_LINES = 12
@@ -51,7 +52,7 @@ class _Finding(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def explain_build_error(
-    error_text: str, generated: Mapping[str, str], solution_text: str, solution_path: Path | str
+    error_text: str, generated: Mapping[str, str], solution: SolutionFile
 ) -> str:
     """Return the first few errors of a failed build, each at its line in the solution.
 
@@ -59,13 +60,9 @@ def explain_build_error(
     each file that was compiled, such as `cuda.cu`.
     """
     errors = [entry for entry in parse_diagnostics(error_text) if entry.severity == "error"]
-    findings: list[_Finding] = []
-    for error in errors:
-        finding = _find(error, generated, solution_text, str(solution_path))
-        if finding not in findings:
-            findings.append(finding)
+    findings = list(dict.fromkeys(_find(error, generated, solution) for error in errors))
     if not findings:
-        return f"{solution_path}: {_without_noise(error_text)}"
+        return f"{solution.path}: {_without_noise(error_text)}"
     lines: list[str] = []
     hints_given: set[str] = set()
     for finding in findings[:_SHOWN_ERRORS]:
@@ -81,25 +78,23 @@ def explain_build_error(
     return "\n".join(lines)
 
 
-def _find(
-    error: Diagnostic, generated: Mapping[str, str], solution_text: str, solution_path: str
-) -> _Finding:
+def _find(error: Diagnostic, generated: Mapping[str, str], solution: SolutionFile) -> _Finding:
     for pattern in (_UNDEFINED_SYMBOL, _UNDEFINED_REFERENCE):
         if match := pattern.search(error.message):
-            return _undefined(match["symbol"], solution_text, solution_path)
+            return _undefined(match["symbol"], solution)
     placed = _in_generated(error, generated)
     if placed is None:
         place = f"{error.file}:{error.line}" if error.line is not None else error.file
         hint = _hint(error.message, "")
-        return _Finding(place=f"{solution_path}: {place}", message=error.message, hint=hint)
+        return _Finding(place=f"{solution.path}: {place}", message=error.message, hint=hint)
     text = generated[placed.file]
     source = _line(text, placed.line)
     if match := _BINDING.match(source):
-        return _binding(match["name"], error, solution_text, solution_path)
-    row = find_row(text, placed.line, solution_text)
+        return _binding(match["name"], error, solution)
+    row = find_row(text, placed.line, solution.text)
     place = f" {placed.file}:{placed.line}" if row is None else f"{row}"
     return _Finding(
-        place=f"{solution_path}:{place}",
+        place=f"{solution.path}:{place}",
         message=error.message,
         source=source,
         hint=_hint(error.message, source),
@@ -116,10 +111,9 @@ def _in_generated(error: Diagnostic, generated: Mapping[str, str]) -> Place | No
     return None
 
 
-def _binding(name: str, error: Diagnostic, solution_text: str, solution_path: str) -> _Finding:
+def _binding(name: str, error: Diagnostic, solution: SolutionFile) -> _Finding:
     """Explain an error in the pybind glue that torch writes for an entry of functions=."""
-    row = find_literal(name, solution_text)
-    place = f"{solution_path}:{row}" if row is not None else solution_path
+    place = _place(solution, find_literal(name, solution.text))
     if _IDENTIFIER.fullmatch(name) is None:
         call = re.search(r"([A-Za-z_]\w*)\s*\(", name)
         bare = call.group(1) if call else "name"
@@ -137,17 +131,21 @@ def _binding(name: str, error: Diagnostic, solution_text: str, solution_path: st
     return _Finding(place=place, message=f'functions= cannot bind "{name}": {error.message}')
 
 
-def _undefined(symbol: str, solution_text: str, solution_path: str) -> _Finding:
+def _undefined(symbol: str, solution: SolutionFile) -> _Finding:
     name = demangle([symbol])[0]
     bare = re.search(r"([A-Za-z_]\w*)\s*(?:\(|$)", name)
-    row = find_declaration(bare.group(1), solution_text) if bare else None
+    row = find_declaration(bare.group(1), solution.text) if bare else None
     return _Finding(
-        place=f"{solution_path}:{row}" if row is not None else solution_path,
+        place=_place(solution, row),
         message=f"{name} is declared and used, but defined nowhere",
         hint="define it in cpp_sources or cuda_sources with exactly this signature "
         '(a kernel or an extern "C" function has another name than its declaration here), '
         "or take it out of functions=",
     )
+
+
+def _place(solution: SolutionFile, row: int | None) -> str:
+    return str(solution.path) if row is None else f"{solution.path}:{row}"
 
 
 def _hint(message: str, source: str) -> str:

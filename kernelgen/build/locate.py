@@ -2,8 +2,10 @@
 
 import ast
 import io
+import itertools
 import re
 import tokenize
+from collections.abc import Iterable
 
 import msgspec
 
@@ -108,14 +110,10 @@ def _best(generated: list[str], here: int, texts: list[str]) -> int | None:
 
 def _run(generated: list[str], here: int, texts: list[str], at: int) -> int:
     """Return how many lines around a match agree, without a gap."""
-    above = 0
-    while min(here, at) > above and generated[here - above - 1] == texts[at - above - 1]:
-        above += 1
-    below = 0
-    while (
-        here + below + 1 < len(generated)
-        and at + below + 1 < len(texts)
-        and generated[here + below + 1] == texts[at + below + 1]
-    ):
-        below += 1
-    return above + below + 1
+    above = _agreeing(reversed(generated[:here]), reversed(texts[:at]))
+    return above + 1 + _agreeing(generated[here + 1 :], texts[at + 1 :])
+
+
+def _agreeing(some: Iterable[str], others: Iterable[str]) -> int:
+    pairs = zip(some, others, strict=False)
+    return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))

@@ -5,21 +5,19 @@ to an object, host code included; the others only to device code, as their host 
 """
 
 import re
-import shlex
-import subprocess
 import threading
 import time
 from concurrent.futures import Executor, Future
-from pathlib import Path
+from pathlib import Path, PurePath
 
 import msgspec
 
 from kernelgen.build.capture import Tell, capture
 from kernelgen.build.mendable import full_headers_may_mend
 from kernelgen.build.ptxas import KernelResources, parse_ptxas
+from kernelgen.build.recipe import Recipe
 from kernelgen.build.slim_headers import slim_headers
-from kernelgen.build.source import ExtensionSource, GeneratedFile, TorchFlags
-from kernelgen.build.toolchain import HostCompiler, Toolkit
+from kernelgen.build.toolchain import HostCompiler, Toolkit, output_of
 from kernelgen.build.torch_build import SLIM_FOLDER, write_files
 from kernelgen.errors import UserError
 from kernelgen.sandbox.contained import Command, run_contained
@@ -30,22 +28,36 @@ DEFAULT_ARCHS = ("sm_80", "sm_90a", "sm_100a")
 # Past it, a run of a compiler counts as failed.
 _TIMEOUT_S = 600.0
 _ARCH = re.compile(r"sm_\d{2,3}[af]?")
+_ARCH_OPTIONS = ("-gencode", "--generate-code", "-arch", "--gpu-architecture")
 ABSENT_HEADERS = Path(__file__).with_name("absent_headers")
+# Last, so that a real header wins: a CPU-only torch lacks some that its CUDA sources include,
+# and a bare compiler lacks those of the libraries; see the folder's README.
+_ABSENT = ("-isystem", str(ABSENT_HEADERS))
+
+
+class CompileTime(msgspec.Struct, frozen=True, kw_only=True):
+    """The seconds that one source took for an architecture such as `sm_90a`.
+
+    `arch` is None for the host compiler.
+    """
+
+    source: str
+    arch: str | None
+    seconds: float
 
 
 class Compiled(msgspec.Struct, frozen=True, kw_only=True):
     """One run of one compiler.
 
     Attributes:
-        arch: such as `sm_90a`, or None for the host compiler.
+        made: the object, if it is `ok`.
         kernels: the resources of its kernels; empty for the host compiler.
     """
 
-    filename: str
-    arch: str | None
-    seconds: float
+    time: CompileTime
     ok: bool
     output: str
+    made: Path
     kernels: tuple[KernelResources, ...] = ()
 
 
@@ -68,16 +80,10 @@ def refuse_unknown_archs(archs: tuple[str, ...], toolkit: Toolkit) -> None:
     Raises:
         UserError: it does not know one of them.
     """
-    try:
-        done = subprocess.run(
-            [str(toolkit.nvcc), "--list-gpu-code"], check=True, capture_output=True, timeout=30
-        )
-    except (OSError, subprocess.SubprocessError):
-        # Then the compilation says what is wrong, in nvcc's own words.
-        return
-    known = done.stdout.decode(errors="replace").split()
+    known = output_of([str(toolkit.nvcc), "--list-gpu-code"]).split()
     families = {name.rstrip("af") for name in known}
-    for arch in archs:
+    # Where it does not list them, the compilation says what is wrong, in nvcc's own words.
+    for arch in archs if known else ():
         if arch.rstrip("af") not in families:
             listed = ", ".join(known)
             raise UserError(
@@ -109,133 +115,71 @@ class CompileSettings(msgspec.Struct, frozen=True, kw_only=True):
         plan: what to put around each compiler; what it compiles may include any file by name.
     """
 
-    flags: TorchFlags
     archs: tuple[str, ...]
     tools: Tools
     plan: Plan
 
 
-def compile_extension(
-    extension: ExtensionSource, settings: CompileSettings, scratch: Path, executor: Executor
+def compile_recipe(
+    recipe: Recipe, settings: CompileSettings, scratch: Path, executor: Executor
 ) -> tuple[Compiled, ...]:
-    """Compile every file of an extension, each CUDA source once an architecture."""
-    slim = _slim_words(extension, settings.flags, scratch)
+    """Compile every source of an extension, each CUDA source once an architecture."""
+    slim, absent = _slim_words(recipe, scratch), _ABSENT if recipe.has_cuda else ()
     pending: list[Future[Compiled]] = []
-    for file in extension.files:
-        path = scratch / file.filename
-        path.write_text(file.text)
-        if not file.is_cuda:
-            command = _host_command(extension, file, settings)
+    for name, rule in recipe.rules.items():
+        path = scratch / PurePath(name).name
+        path.write_text(recipe.files.get(name, ""))
+        own = [f"-I{PurePath(name).parent}"] if PurePath(name).is_absolute() else []
+        words = [*recipe.flags(rule), *own, *absent]
+        if rule == "compile":
+            command = [*settings.tools.compiler.command, *words, "-c"]
             pending.append(executor.submit(_compile, command, slim, path, None, settings))
             continue
         for arch in settings.archs:
-            command = _nvcc_command(extension, file, settings, arch)
+            command = _nvcc_command(words, settings, arch)
             command += ["-c"] if arch == settings.archs[0] else ["-cubin"]
             pending.append(executor.submit(_compile, command, slim, path, arch, settings))
     return tuple(future.result() for future in pending)
 
 
-def object_path(scratch: Path, filename: str, arch: str | None) -> Path:
-    """Return where the object of a source lies."""
-    return scratch / (f"{filename}.o" if arch is None else f"{filename}.{arch}.o")
-
-
-def _slim_words(extension: ExtensionSource, flags: TorchFlags, scratch: Path) -> list[str]:
-    host = "\n".join(file.text for file in extension.files if not file.is_cuda)
-    cuda = "\n".join(file.text for file in extension.files if file.is_cuda)
-    headers = slim_headers(host, cuda, Path(flags.system_includes[0]))
+def _slim_words(recipe: Recipe, scratch: Path) -> list[str]:
+    headers = slim_headers(*recipe.texts())
     folder = scratch.resolve() / SLIM_FOLDER
     write_files(folder, headers)
     return [f"-I{folder}"] if headers else []
 
 
-def _common(extension: ExtensionSource, file: GeneratedFile, flags: TorchFlags) -> list[str]:
-    own = [*extension.extra_include_paths, *([file.folder] if file.folder else [])]
-    words = [f"-DTORCH_EXTENSION_NAME={extension.name}", "-DTORCH_API_INCLUDE_EXTENSION_H"]
-    words += [f"-I{Path(folder).resolve()}" for folder in own]
-    for folder in flags.system_includes:
-        words += ["-isystem", folder]
-    return words
-
-
-def _cuda_includes(toolkit: Toolkit | None) -> list[str]:
-    if toolkit is None:
-        return []
-    # Last, so that a real header wins: a CPU-only torch lacks some that its CUDA sources include,
-    # and a bare compiler lacks those of the libraries; see the folder's README.
-    return ["-isystem", str(toolkit.home / "include"), "-isystem", str(ABSENT_HEADERS)]
-
-
-def _host_command(
-    extension: ExtensionSource, file: GeneratedFile, settings: CompileSettings
-) -> list[str]:
-    with_cuda = any(other.is_cuda for other in extension.files)
-    return [
-        *settings.tools.compiler.command,
-        *_common(extension, file, settings.flags),
-        *_cuda_includes(settings.tools.toolkit if with_cuda else None),
-        "-fPIC",
-        f"-std={settings.flags.standard}",
-        *_words(extension.extra_cflags),
-        "-c",
-    ]
-
-
-def _nvcc_command(
-    extension: ExtensionSource, file: GeneratedFile, settings: CompileSettings, arch: str
-) -> list[str]:
-    flags, toolkit = settings.flags, settings.tools.toolkit
+def _nvcc_command(words: list[str], settings: CompileSettings, arch: str) -> list[str]:
+    toolkit, number = settings.tools.toolkit, arch.removeprefix("sm_")
     assert toolkit is not None, "the caller has checked for nvcc"
-    extra = _words(extension.extra_cuda_cflags)
-    standard = [] if any(word.startswith("-std=") for word in extra) else [f"-std={flags.standard}"]
-    number = arch.removeprefix("sm_")
-    return [
-        str(toolkit.nvcc),
-        *_common(extension, file, flags),
-        *_cuda_includes(toolkit),
-        *flags.nvcc_flags,
-        f"-gencode=arch=compute_{number},code=sm_{number}",
-        "--compiler-options",
-        "-fPIC",
-        *_without_archs(extra),
-        *standard,
-        "-Xptxas",
-        "-v",
-    ]
-
-
-def _words(given: tuple[str, ...]) -> list[str]:
-    # torch writes the flags into a ninja file, where a shell splits them.
-    return [word for flag in given for word in shlex.split(flag)]
+    target = f"-gencode=arch=compute_{number},code=sm_{number}"
+    return [str(toolkit.nvcc), *_without_archs(words), target, "-Xptxas", "-v"]
 
 
 def _without_archs(words: list[str]) -> list[str]:
     """Drop the solution's own choice of architectures: the user has named those to build for."""
     kept: list[str] = []
-    skip = False
-    for word in words:
-        if skip:
-            skip = False
-        elif word in {"-gencode", "--generate-code", "-arch", "--gpu-architecture"}:
-            skip = True
-        elif not word.startswith(
-            ("-gencode=", "--generate-code=", "-arch=", "--gpu-architecture=")
-        ):
+    left = iter(words)
+    for word in left:
+        option, joined, _ = word.partition("=")
+        if option not in _ARCH_OPTIONS:
             kept.append(word)
+        elif not joined:
+            next(left, None)
     return kept
 
 
 def _compile(
     words: list[str], slim: list[str], source: Path, arch: str | None, settings: CompileSettings
 ) -> Compiled:
-    target = object_path(source.parent, source.name, arch)
+    target = source.with_name(f"{source.name}.o" if arch is None else f"{source.name}.{arch}.o")
     begin = time.monotonic()
     folder = str(source.parent.resolve())
     # nvcc names its temporary files by its process's number, which is 2 for all that are contained.
     # Files that a killed one leaves go with the folder.
     temporary = target.with_suffix(".tmp")
     temporary.mkdir()
-    texts, include = {source.name: source.read_text()}, Path(settings.flags.system_includes[0])
+    texts = {source.name: source.read_text()}
     for headers in (slim, []):
         command = Command(
             words=[*words, *headers, str(source), "-o", str(target)],
@@ -247,13 +191,12 @@ def _compile(
         ended = run_contained(command, folder)
         ok = ended.code == 0
         ends = ok or ended.why or not headers
-        if ends or not full_headers_may_mend(ended.log, texts, include):
+        if ends or not full_headers_may_mend(ended.log, texts):
             break
     return Compiled(
-        filename=source.name,
-        arch=arch,
-        seconds=time.monotonic() - begin,
+        time=CompileTime(source=source.name, arch=arch, seconds=time.monotonic() - begin),
         ok=ok,
         output=f"{ended.log}\n{ended.why} of compiling" if ended.why else ended.log,
+        made=target,
         kernels=parse_ptxas(ended.log) if ok and arch is not None else (),
     )

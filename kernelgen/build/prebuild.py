@@ -12,7 +12,6 @@ import platform
 import threading
 import time
 from collections.abc import Mapping
-from importlib.util import find_spec
 from pathlib import Path
 
 import msgspec
@@ -24,7 +23,7 @@ from kernelgen.build.capture import CaptureError, Tell, capture
 from kernelgen.build.diagnostics import explain_build_error
 from kernelgen.build.mendable import full_headers_may_mend
 from kernelgen.build.recipe import Recipe
-from kernelgen.build.slim_headers import slim_headers
+from kernelgen.build.slim_headers import slim_headers, torch_headers
 from kernelgen.build.source import MOST_EXTENSIONS, CaptureRequest
 from kernelgen.build.store import BuildStore
 from kernelgen.build.toolchain import child_environment, find_compiler, find_toolkit
@@ -117,6 +116,7 @@ def prebuild(wanted: Wanted, store: BuildStore) -> Prebuilt:
         OSError: the store cannot be written.
     """
     begin = time.monotonic()
+    deadline = begin + wanted.timeout_s
     if "cpp_extension" not in wanted.solution.text or survey().level != "namespaces":
         return Prebuilt()
     try:
@@ -126,16 +126,13 @@ def prebuild(wanted: Wanted, store: BuildStore) -> Prebuilt:
     asked = (wanted.solution.text, wanted.reference_source, str(wanted.capability))
     listed = _digest("asked", *asked, tools)
     digests = msgspec.json.decode(store.get(listed) or b"null", type=list[str] | None)
-    keys = {digest: _digest("module", digest, tools) for digest in digests or ()}
-    held = {digest: kept for digest, key in keys.items() if (kept := store.get(key))}
+    held = {digest: kept for digest in digests or () if (kept := store.get(_key(digest)))}
     if digests is not None and len(held) == len(digests):
         seconds = time.monotonic() - begin
         return msgspec.structs.replace(_prebuilt(held, {}), seconds=seconds, cached=bool(held))
     with temporary_folder() as folder:
         recipes, all_told = _recipes(wanted, folder)
-        left_s = begin + wanted.timeout_s - time.monotonic()
-        now = msgspec.structs.replace(wanted, timeout_s=left_s)
-        made = _made(now, recipes, folder, store, tools)
+        made = _made(wanted, recipes, folder, store, deadline)
     whole = all_told and len(made.ready.libraries) == len(recipes)
     if whole:
         store.put(listed, msgspec.json.encode(list(recipes)))
@@ -144,23 +141,19 @@ def prebuild(wanted: Wanted, store: BuildStore) -> Prebuilt:
 
 
 def _made(
-    wanted: Wanted, recipes: Mapping[str, Recipe], folder: Path, store: BuildStore, tools: str
+    wanted: Wanted, recipes: Mapping[str, Recipe], folder: Path, store: BuildStore, deadline: float
 ) -> Prebuilt:
     """Compile recipes, or find them in the store; nothing if all is more than a record takes."""
-    begin = time.monotonic()
     modules: dict[str, bytes] = {}
     failures: dict[str, str] = {}
-    broken: list[str] = []
     cached, size = True, 0
     for digest, recipe in recipes.items():
-        key, failure = _digest("module", digest, tools), ""
-        module = store.get(key) or b""
-        left_s = begin + wanted.timeout_s - time.monotonic()
-        if not module and left_s > 0 and not wanted.stop.is_set():
+        module, failure = store.get(_key(digest)) or b"", ""
+        if not module and time.monotonic() < deadline and not wanted.stop.is_set():
             cached = False
-            module, failure = _compile(recipe, folder / digest, left_s, wanted.stop)
+            module, failure = _compile(recipe, folder / digest, deadline, wanted.stop)
             if module:
-                store.put(key, module)
+                store.put(_key(digest), module)
         size += len(module) + len(failure)
         if size > _LIBRARIES_BYTES:
             return Prebuilt()
@@ -168,10 +161,17 @@ def _made(
             modules[digest] = module
         if failure:
             failures[digest] = failure
-            own = (wanted.solution.text, wanted.solution.path)
-            broken.append(explain_build_error(failure, recipe.files, *own))
+    broken = tuple(
+        explain_build_error(failure, recipes[digest].files, wanted.solution)
+        for digest, failure in failures.items()
+    )
     made = _prebuilt(modules, failures)
-    return msgspec.structs.replace(made, cached=cached, broken=tuple(broken))
+    return msgspec.structs.replace(made, cached=cached, broken=broken)
+
+
+def _key(digest: str) -> str:
+    """Return the name under which the module of a recipe is kept."""
+    return _digest("module", digest, _toolchain())
 
 
 def _prebuilt(modules: Mapping[str, bytes], failures: Mapping[str, str]) -> Prebuilt:
@@ -197,7 +197,6 @@ def _recipes(wanted: Wanted, folder: Path) -> tuple[dict[str, Recipe], bool]:
         reference_source=construction_source(wanted.reference_source),
         scratch=str(inside.resolve()),
         plan=_plan(inside, copy),
-        recipes=True,
         # Of a problem that lends nothing, the contract has refused what lacks names.
         lent=lent_to(wanted.solution.text, wanted.reference_source).source,
         capability=wanted.capability,
@@ -210,7 +209,8 @@ def _recipes(wanted: Wanted, folder: Path) -> tuple[dict[str, Recipe], bool]:
         return {}, False
     sound = {recipe.digest: recipe for recipe in reply.recipes if recipe.is_sound()}
     # A file that failed before it built anything may yet build.
-    return sound, reply.all_told and not (reply.failure and not sound)
+    failed_before = reply.failure is not None and not sound
+    return sound, all(map(Recipe.is_sound, reply.recipes)) and not failed_before
 
 
 def _plan(scratch: Path, shown: Path) -> Plan:
@@ -220,7 +220,7 @@ def _plan(scratch: Path, shown: Path) -> Plan:
 
 
 def _compile(
-    recipe: Recipe, room: Path, timeout_s: float, stop: threading.Event
+    recipe: Recipe, room: Path, deadline: float, stop: threading.Event
 ) -> tuple[bytes, str]:
     """Compile a recipe in an empty folder in memory, with its files and no others.
 
@@ -228,9 +228,9 @@ def _compile(
         The module, that is the symbols, a zero and the library, empty if it does not compile here;
         and what the compilers said of what compiles nowhere.
     """
-    given, inside, include = room / "given", room / "inside", _torch_folder() / "include"
+    given, inside = room / "given", room / "inside"
     inside.mkdir(parents=True)
-    texts, deadline = _files(recipe), time.monotonic() + timeout_s
+    texts = _files(recipe)
     write_files(given, texts)
     scratch = str(inside.resolve())
     for plan in (name for name in (_SLIM_PLAN, _PLAN) if name in texts):
@@ -244,7 +244,7 @@ def _compile(
         )
         ended = run_contained(command, scratch)
         fails = ended.code == _FAILS_TO_COMPILE
-        if not (fails and full_headers_may_mend(ended.log, recipe.files, include)):
+        if not (fails and full_headers_may_mend(ended.log, recipe.files)):
             break
     everywhere = not any(words in ended.log for words in _MAY_DIFFER)
     failed = fails and everywhere
@@ -255,7 +255,7 @@ def _compile(
 def _files(recipe: Recipe) -> dict[str, str]:
     """Return what a room begins with: torch's files, and the same with slim headers if those do."""
     texts = {**recipe.files, _PLAN: recipe.ninja}
-    headers = slim_headers(*recipe.texts(), _torch_folder() / "include")
+    headers = slim_headers(*recipe.texts())
     if headers:
         texts[_SLIM_PLAN] = with_headers(recipe.ninja, Path(SLIM_FOLDER))
         texts |= {f"{SLIM_FOLDER}/{name}": text for name, text in headers.items()}
@@ -274,7 +274,7 @@ def _toolchain() -> str:
         nvcc = find_toolkit(environment).version
     except ToolchainError:
         nvcc = ""
-    torch, compiler = _torch_folder() / "version.py", find_compiler(environment)
+    torch, compiler = torch_headers().with_name("version.py"), find_compiler(environment)
     heeded = [
         f"{name}={value}"
         for name, value in sorted(environment.items())
@@ -302,12 +302,6 @@ def _processor() -> str:
     lines = Path("/proc/cpuinfo").read_text(errors="replace").splitlines()
     words = ("model name", "flags", "Features", "CPU part")
     return "\n".join(sorted({line for line in lines if line.startswith(words)}))
-
-
-def _torch_folder() -> Path:
-    spec = find_spec("torch")
-    assert spec is not None, "an environment without torch grades nothing"
-    return Path(spec.origin or "").parent
 
 
 def _digest(*parts: str) -> str:

@@ -7,9 +7,7 @@ import subprocess
 import msgspec
 
 _ENTRY = re.compile(r"Compiling entry function '([^']+)' for '([^']+)'")
-_PROPERTIES = re.compile(r"Function properties for (\S+)")
-_FRAME = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
-_USED = re.compile(r"Used (\d+) registers")
+_USED = re.compile(r"^.*Used (\d+) registers.*$", re.MULTILINE)
 _BARRIERS = re.compile(r"used (\d+) barriers")
 _SHARED = re.compile(r"(\d+) bytes smem")
 _CONSTANT = re.compile(r"(\d+) bytes cmem\[\d+\]")
@@ -44,35 +42,31 @@ def parse_ptxas(report: str) -> tuple[KernelResources, ...]:
 
     Device functions that are no kernels are left out: their cost is in their callers.
     """
-    found: list[tuple[str, str, tuple[int, int, int], str]] = []
-    entry: tuple[str, str] | None = None
-    owner = ""
-    frame = (0, 0, 0)
-    for line in report.splitlines():
-        if match := _ENTRY.search(line):
-            entry, frame = (match.group(1), match.group(2)), (0, 0, 0)
-        elif match := _PROPERTIES.search(line):
-            owner = match.group(1)
-        elif (match := _FRAME.search(line)) and entry is not None and owner == entry[0]:
-            frame = (int(match.group(1)), int(match.group(2)), int(match.group(3)))
-        elif _USED.search(line) and entry is not None:
-            found.append((*entry, frame, line))
-            entry = None
-    names = demangle([mangled for mangled, _, _, _ in found])
+    # Of each entry its name, its architecture, and all that is said up to the next one.
+    parts = _ENTRY.split(report)[1:]
+    entries = zip(parts[::3], parts[1::3], parts[2::3], strict=True)
+    found = [(*entry, used[0]) for entry in entries if (used := _USED.search(entry[2]))]
+    names = demangle([mangled for mangled, *_ in found])
     return tuple(
         KernelResources(
             name=name,
             arch=arch,
             registers=_number(_USED, used),
-            spill_store_bytes=stores,
-            spill_load_bytes=loads,
-            stack_bytes=stack,
+            spill_store_bytes=_number(_frame_of(mangled, "spill stores"), text),
+            spill_load_bytes=_number(_frame_of(mangled, "spill loads"), text),
+            stack_bytes=_number(_frame_of(mangled, "stack frame"), text),
             shared_bytes=_number(_SHARED, used),
             constant_bytes=sum(int(size) for size in _CONSTANT.findall(used)),
             barriers=_number(_BARRIERS, used),
         )
-        for name, (_, arch, (stack, stores, loads), used) in zip(names, found, strict=True)
+        for name, (mangled, arch, text, used) in zip(names, found, strict=True)
     )
+
+
+def _frame_of(mangled: str, kind: str) -> re.Pattern[str]:
+    """Return what finds the bytes of a kind in a function's own properties, the line below."""
+    own = re.escape(mangled)
+    return re.compile(rf"Function properties for {own}\s*\n.*?(\d+) bytes {kind}")
 
 
 def demangle(names: list[str]) -> list[str]:

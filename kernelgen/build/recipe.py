@@ -3,23 +3,26 @@
 import hashlib
 import os
 import re
-from collections.abc import Callable
+import shlex
 from pathlib import Path
 
 import msgspec
 
 _SOURCE = re.compile(r"^build \S+: (cuda_compile|compile) (.+)$", re.MULTILINE)
-_LIBRARY = re.compile(r"^build ([\w.+-]+): link ", re.MULTILINE)
+_LIBRARY = re.compile(r"^build (.+): link ", re.MULTILINE)
 _NAME = re.compile(r"\w[\w.+-]*")
+_BOUND = re.compile(r'^m\.def\("(\w+)", torch::wrap_pybind_function', re.MULTILINE)
+_UNREADABLE = "\ufffd"
 
 
 class Recipe(msgspec.Struct, frozen=True, kw_only=True):
-    """One extension, of which all files lie in one folder.
+    """One extension.
 
     Attributes:
         library: the file that ninja makes.
         ninja: torch's build.ninja, with paths relative to its folder.
-        files: texts of the sources, by name.
+        files: texts of the sources, by name; one that lies elsewhere has its path for a name. A
+            byte that is not UTF-8 is U+FFFD.
     """
 
     library: str
@@ -31,34 +34,52 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True):
         """Return what no other recipe has."""
         return hashlib.sha256(msgspec.json.encode(self, order="sorted")).hexdigest()
 
+    @property
+    def rules(self) -> dict[str, str]:
+        """Return the sources with what compiles each: `compile` or `cuda_compile`."""
+        return _rules(self.ninja)
+
+    @property
+    def has_cuda(self) -> bool:
+        """Whether nvcc compiles a part of it."""
+        return "cuda_compile" in self.rules.values()
+
+    @property
+    def functions(self) -> tuple[str, ...]:
+        """Return the names that load_inline was told to bind."""
+        return tuple(name for text in self.files.values() for name in _BOUND.findall(text))
+
     def is_sound(self) -> bool:
-        """Whether its names are names of files in its folder: a candidate may have made them up."""
-        return all(_NAME.fullmatch(name) for name in (self.library, *self.files))
+        """Whether it has files of its own folder alone, and all is text; it may be made up."""
+        names = all(_NAME.fullmatch(name) for name in (self.library, *self.files))
+        return names and not any(_UNREADABLE in text for text in self.files.values())
 
     def texts(self) -> tuple[str, str]:
         """Return what the C++ compiler and what nvcc is given, each joined."""
-        return join_sources(self.ninja, lambda name: self.files.get(name, ""))
+        given: dict[str, list[str]] = {"compile": [], "cuda_compile": []}
+        for name, rule in self.rules.items():
+            given[rule].append(self.files.get(name, ""))
+        return "\n".join(given["compile"]), "\n".join(given["cuda_compile"])
+
+    def flags(self, rule: str) -> list[str]:
+        """Return the words that a compiler is given, as a shell takes them from ninja."""
+        variable = "cuda_cflags" if rule == "cuda_compile" else "cflags"
+        found = re.search(rf"^{variable} = (.*)$", self.ninja, re.MULTILINE)
+        return shlex.split(found[1].replace("$$", "$")) if found else []
 
 
-def read_recipe(folder: Path) -> Recipe | None:
-    """Return the recipe that torch has written into a folder; None if not all is text there."""
+def read_recipe(folder: Path) -> Recipe:
+    """Return the recipe that torch has written into a folder."""
     # As torch makes the names of sources absolute.
     own = os.path.abspath(folder)  # noqa: PTH100 (links are not followed)
     ninja = (folder / "build.ninja").read_text().replace(f"{own}/", "")
     library = _LIBRARY.search(ninja)
-    names = [path for _, path in _SOURCE.findall(ninja)]
-    if library is None or not all(_NAME.fullmatch(name) for name in names):
-        return None
-    try:
-        files = {name: (folder / name).read_text(encoding="utf-8") for name in names}
-    except UnicodeDecodeError:
-        return None
-    return Recipe(library=library[1], ninja=ninja, files=files)
+    files = {
+        name: (folder / name).read_text(encoding="utf-8", errors="replace")
+        for name in _rules(ninja)
+    }
+    return Recipe(library=library[1] if library else "", ninja=ninja, files=files)
 
 
-def join_sources(ninja: str, read: Callable[[str], str]) -> tuple[str, str]:
-    """Return what a build.ninja gives to the C++ compiler, and what to nvcc, each joined."""
-    texts: dict[str, list[str]] = {"compile": [], "cuda_compile": []}
-    for rule, path in _SOURCE.findall(ninja):
-        texts[rule].append(read(path.replace("$ ", " ")))
-    return "\n".join(texts["compile"]), "\n".join(texts["cuda_compile"])
+def _rules(ninja: str) -> dict[str, str]:
+    return {path.replace("$ ", " "): rule for rule, path in _SOURCE.findall(ninja)}

@@ -5,9 +5,11 @@ A stand-in holds the tensor type and the operators that the text names, from tor
 what compiles with it compiles to the same. What does not compile is compiled with torch's header.
 """
 
+import functools
 import re
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
+from importlib.util import find_spec
 from pathlib import Path
 
 _WHOLE = ("torch/extension.h", "torch/torch.h", "torch/all.h", "torch/types.h", "ATen/ATen.h")
@@ -101,30 +103,37 @@ _CORE = "kernelgen_torch.h"
 _LONGEST_NAME = 200  # of an operator; a file's name has to be shorter than 256 bytes
 
 
-def slim_headers(host_text: str, cuda_text: str, include: Path) -> dict[str, str]:
+@functools.cache
+def torch_headers() -> Path:
+    """Return the folder of torch's headers, without importing it."""
+    spec = find_spec("torch")
+    assert spec is not None, "an environment without torch builds nothing"
+    return Path(spec.origin or "").parent / "include"
+
+
+def slim_headers(host_text: str, cuda_text: str) -> dict[str, str]:
     """Return the stand-ins by the paths under which they are included; none where they won't do.
 
     Args:
         host_text: all that the C++ compiler is given, joined.
         cuda_text: all that nvcc is given, joined.
-        include: torch's folder of headers.
     """
     both = host_text + cuda_text
     included = set(_INCLUDE.findall(both))
     if not included & set(_WHOLE) or _BEYOND.search(both):
         return {}
     files = dict.fromkeys(_WHOLE, f"#pragma once\n#include <{_CORE}>\n")
-    files |= dict.fromkeys(_spared(both, included, include), _INSTEAD)
-    host, cuda = _contents(host_text, include), _contents(cuda_text, include)
+    files |= dict.fromkeys(_spared(both, included), _INSTEAD)
+    host, cuda = _contents(host_text), _contents(cuda_text)
     files[_CORE] = f"{ALWAYS}#ifdef __CUDACC__\n{cuda}#else\n{host}#endif\n{_NAMES}"
     return files
 
 
-def _spared(text: str, included: AbstractSet[str], include: Path) -> list[str]:
+def _spared(text: str, included: AbstractSet[str]) -> list[str]:
     if any(header.startswith(_USE_THEM) for header in included):
         return []
     words = set(IDENTIFIER.findall(text))
-    if any(_ITS_LISTS in _header(word, include).read_text() for word in _operators(words, include)):
+    if any(_ITS_LISTS in _header(word).read_text() for word in _operators(words)):
         words.add(_ITS_LISTS)
     return [
         header
@@ -133,25 +142,23 @@ def _spared(text: str, included: AbstractSet[str], include: Path) -> list[str]:
     ]
 
 
-def _contents(text: str, include: Path) -> str:
+def _contents(text: str) -> str:
     words = set(IDENTIFIER.findall(text))
     named = [header for header, needs in _BY_WORD.items() if words.intersection(needs)]
-    named += [f"ATen/ops/{word}.h" for word in sorted(_operators(words, include))]
+    named += [f"ATen/ops/{word}.h" for word in sorted(_operators(words))]
     if _PYTHON.search(text):
         named.append("torch/csrc/Exceptions.h")
     return "".join(f"#include <{header}>\n" for header in named)
 
 
-def _operators(words: AbstractSet[str], include: Path) -> set[str]:
+def _operators(words: AbstractSet[str]) -> set[str]:
     internal = ("_ops", "_native", "_dispatch", "_meta")
     return {
         word
         for word in words
-        if not word.endswith(internal)
-        and len(word) <= _LONGEST_NAME
-        and _header(word, include).is_file()
+        if not word.endswith(internal) and len(word) <= _LONGEST_NAME and _header(word).is_file()
     }
 
 
-def _header(operator: str, include: Path) -> Path:
-    return include / "ATen" / "ops" / f"{operator}.h"
+def _header(operator: str) -> Path:
+    return torch_headers() / "ATen" / "ops" / f"{operator}.h"

@@ -3,6 +3,7 @@
 import re
 import shutil
 import subprocess
+import sysconfig
 import time
 from concurrent.futures import Executor
 from pathlib import Path
@@ -15,12 +16,14 @@ from kernelgen.build.nvcc import (
     ABSENT_HEADERS,
     Compiled,
     CompileSettings,
+    CompileTime,
     Tools,
-    compile_extension,
-    object_path,
+    compile_recipe,
 )
 from kernelgen.build.ptxas import KernelResources, demangle
-from kernelgen.build.source import CaptureReply, ExtensionSource
+from kernelgen.build.recipe import Recipe
+from kernelgen.build.slim_headers import torch_headers
+from kernelgen.build.source import CaptureReply
 from kernelgen.build.wheel_toolkit import INSTALL_NVCC
 from kernelgen.errors import ToolchainError
 from kernelgen.sandbox.limits import small_file_limit
@@ -30,14 +33,6 @@ from kernelgen.solution.file import SolutionFile
 
 _LEAST_FREE_BYTES = 16 << 20
 _BASE_NAME = re.compile(r"([A-Za-z_]\w*)\s*(?:\(|$)")
-
-
-class CompileTime(msgspec.Struct, frozen=True, kw_only=True):
-    """The seconds that one source took for one architecture; arch is None for the host compiler."""
-
-    source: str
-    arch: str | None
-    seconds: float
 
 
 class SolutionBuild(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,6 +58,11 @@ class SolutionBuild(msgspec.Struct, frozen=True, kw_only=True):
     extensions: tuple[str, ...] = ()
     kernels: tuple[KernelResources, ...] = ()
     compile_times: tuple[CompileTime, ...] = ()
+
+    @classmethod
+    def failed(cls, path: Path, why: object, seconds: float = 0.0) -> "SolutionBuild":
+        """Return the build of a file that did not come to be compiled."""
+        return cls(solution=str(path), ok=False, reason=str(why), seconds=seconds)
 
 
 def build_solution(  # noqa: PLR0913 (what is built, for what, and with what)
@@ -97,25 +97,21 @@ def build_solution(  # noqa: PLR0913 (what is built, for what, and with what)
                 stop=tools.stop,
             )
         except CaptureError as error:
-            return SolutionBuild(
-                solution=str(solution.path),
-                ok=False,
-                reason=f"{solution.path}: {error}",
-                seconds=time.monotonic() - begin,
-            )
-        if tools.toolkit is None and any(f.is_cuda for e in reply.extensions for f in e.files):
+            why = f"{solution.path}: {error}"
+            return SolutionBuild.failed(solution.path, why, time.monotonic() - begin)
+        if tools.toolkit is None and any(recipe.has_cuda for recipe in reply.recipes):
             raise ToolchainError(
                 f"{solution.path}: has CUDA sources and no nvcc was found; {INSTALL_NVCC}"
             )
         reasons = _capture_reasons(solution, reply)
         stranded = bool(reasons) and not (reply.failure and reply.failure.in_build)
         plan = _plan(folder, solution, reply, tools)
-        settings = CompileSettings(flags=reply.flags, archs=archs, tools=tools, plan=plan)
-        for number, extension in enumerate(reply.extensions):
+        settings = CompileSettings(archs=archs, tools=tools, plan=plan)
+        for number, recipe in enumerate(reply.recipes):
             scratch = folder / f"objects-{number}"
             scratch.mkdir()
-            done = compile_extension(extension, settings, scratch, executor)
-            broken = _compile_reasons(solution, extension, done, settings, scratch)
+            done = compile_recipe(recipe, settings, scratch, executor)
+            broken = _compile_reasons(solution, recipe, done, settings, scratch)
             reasons += broken
             stranded = stranded and not broken
             runs += done
@@ -125,11 +121,9 @@ def build_solution(  # noqa: PLR0913 (what is built, for what, and with what)
         reason="\n".join(reasons),
         seconds=time.monotonic() - begin,
         came_to_build=not stranded,
-        extensions=tuple(extension.name for extension in reply.extensions),
+        extensions=tuple(recipe.library.removesuffix(".so") for recipe in reply.recipes),
         kernels=tuple(kernel for run in runs for kernel in run.kernels),
-        compile_times=tuple(
-            CompileTime(source=run.filename, arch=run.arch, seconds=run.seconds) for run in runs
-        ),
+        compile_times=tuple(run.time for run in runs),
     )
 
 
@@ -137,17 +131,18 @@ def _plan(folder: Path, solution: SolutionFile, reply: CaptureReply, tools: Tool
     """Return what to put around the compilers; they may lie where nothing else is shown."""
     room = folder / "room"
     room.mkdir(exist_ok=True)
-    named = [path for extension in reply.extensions for path in extension.extra_include_paths]
-    beside = [file.folder for extension in reply.extensions for file in extension.files]
-    headers = [str(ABSENT_HEADERS), *reply.flags.system_includes]
+    words = [word for recipe in reply.recipes for word in recipe.flags("compile")]
+    named = [word[2:] for word in words if word.startswith("-I")]
+    sources = [Path(name) for recipe in reply.recipes for name in recipe.files]
+    named += [str(source.parent) for source in sources if source.is_absolute()]
+    headers = [str(ABSENT_HEADERS), str(torch_headers()), sysconfig.get_path("include")]
     if tools.toolkit is not None:
         headers += [str(tools.toolkit.home), str(tools.toolkit.nvcc.resolve().parent.parent)]
     if Path(tools.compiler.command[0]).is_absolute():
         headers.append(tools.compiler.command[0])
     # A folder of headers that the solution names is shown if it is one of its own.
     own = solution.path.resolve().parent
-    extra = [str(Path(p).resolve()) for p in (*named, *beside) if p]
-    extra = [path for path in extra if Path(path).is_relative_to(own)]
+    extra = [str(path) for path in map(Path.resolve, map(Path, named)) if path.is_relative_to(own)]
     return plan_to_build(room, solution.path, (*headers, *extra))
 
 
@@ -207,7 +202,7 @@ def _capture_reasons(solution: SolutionFile, reply: CaptureReply) -> list[str]:
             f"{solution.path}: builds no extension: neither import, ModelNew(...) nor forward "
             "called load_inline or load of torch.utils.cpp_extension"
         )
-        return [] if reply.extensions or solution.has_no_kernel else [reason]
+        return [] if reply.recipes or solution.has_no_kernel else [reason]
     when = {
         "import": "when the file is imported",
         "constructor": "when ModelNew is constructed",
@@ -223,23 +218,22 @@ def _capture_reasons(solution: SolutionFile, reply: CaptureReply) -> list[str]:
 
 def _compile_reasons(
     solution: SolutionFile,
-    extension: ExtensionSource,
+    recipe: Recipe,
     done: tuple[Compiled, ...],
     settings: CompileSettings,
     scratch: Path,
 ) -> list[str]:
-    texts = {file.filename: file.text for file in extension.files}
+    texts = {Path(name).name: text for name, text in recipe.files.items()}
     failed = [run for run in done if not run.ok]
     if failed:
         _refuse_no_room(scratch.parent)
         # One explanation for all architectures: what fails on each of them is said once.
         output = "\n".join(run.output for run in failed)
-        where = sorted({run.arch for run in failed if run.arch is not None})
-        reason = explain_build_error(output, texts, solution.text, solution.path)
-        only_some = where and any(run.ok for run in done if run.arch is not None)
+        where = sorted({run.time.arch for run in failed if run.time.arch is not None})
+        reason = explain_build_error(output, texts, solution)
+        only_some = where and any(run.ok for run in done if run.time.arch is not None)
         return [f"{reason}\n  (fails for {', '.join(where)})" if only_some else reason]
-    whole = [run for run in done if run.arch in {None, settings.archs[0]}]
-    objects = [object_path(scratch, run.filename, run.arch) for run in whole]
-    symbols = undefined_functions(objects, extension.functions)
+    objects = [run.made for run in done if run.time.arch in {None, settings.archs[0]}]
+    symbols = undefined_functions(objects, recipe.functions)
     text = "\n".join(f"undefined symbol: {symbol}" for symbol in symbols)
-    return [explain_build_error(text, texts, solution.text, solution.path)] if symbols else []
+    return [explain_build_error(text, texts, solution)] if symbols else []

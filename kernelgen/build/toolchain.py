@@ -113,12 +113,9 @@ def child_environment(base: Mapping[str, str]) -> dict[str, str]:
     # Compilers stop at a TMPDIR that cannot be written, where Python takes the next folder.
     environment = {**base, "TMPDIR": _temporary_folder()}
     folders = [str(Path(sys.executable).parent)]
-    try:
+    # A process that builds only C++ needs no toolkit; one that does need it says so by itself.
+    with contextlib.suppress(ToolchainError):
         toolkit = find_toolkit(base)
-    except ToolchainError:
-        # A process that builds only C++ needs no toolkit; one that does need it says so by itself.
-        toolkit = None
-    if toolkit is not None:
         environment["CUDA_HOME"] = str(toolkit.home)
         folders.append(str(toolkit.home / "bin"))
     given = environment.get("PATH", os.defpath)
@@ -177,27 +174,26 @@ def _places(environment: Mapping[str, str]) -> Iterator[tuple[str, Path, Path]]:
 def _home_of(nvcc: Path) -> Path:
     # The file may be a wrapper script far from the toolkit, so nvcc itself is asked where it lives.
     environment = {**os.environ, "TMPDIR": _temporary_folder()}
-    reply = _run([str(nvcc), "--dryrun", "-x", "cu", os.devnull], environment)
-    match = _TOP.search(reply) if reply is not None else None
+    match = _TOP.search(output_of([str(nvcc), "--dryrun", "-x", "cu", os.devnull], environment))
     if match is not None and (Path(match.group(1)) / "include" / "cuda_runtime.h").exists():
         return Path(match.group(1)).resolve()
     return nvcc.parent.parent
 
 
 def _nvcc_version(nvcc: Path) -> str | None:
-    reply = _run([str(nvcc), "--version"])
-    match = _RELEASE.search(reply) if reply is not None else None
+    match = _RELEASE.search(output_of([str(nvcc), "--version"]))
     return match.group(2) if match else None
 
 
 def _first_version(command: list[str], environment: Mapping[str, str]) -> str | None:
     path = shutil.which(command[0], path=environment.get("PATH", os.defpath)) if command else None
-    reply = _run([path, *command[1:], "--version"]) if path else None
-    match = re.search(r"\d+\.\d+(?:\.\d+)?", reply) if reply is not None else None
+    reply = output_of([path, *command[1:], "--version"]) if path else ""
+    match = re.search(r"\d+\.\d+(?:\.\d+)?", reply)
     return match.group() if match else None
 
 
-def _run(command: list[str], environment: Mapping[str, str] = os.environ) -> str | None:
+def output_of(command: list[str], environment: Mapping[str, str] = os.environ) -> str:
+    """Return what a command says, "" if it does not run or fails."""
     try:
         done = subprocess.run(
             command,
@@ -209,7 +205,7 @@ def _run(command: list[str], environment: Mapping[str, str] = os.environ) -> str
             timeout=_PROBE_SECONDS,
         )
     except (OSError, subprocess.SubprocessError):
-        return None
+        return ""
     return done.stdout.decode(errors="replace")
 
 

@@ -16,7 +16,7 @@ from types import ModuleType
 import msgspec
 
 from kernelgen.build.mendable import full_headers_may_mend
-from kernelgen.build.recipe import join_sources, read_recipe
+from kernelgen.build.recipe import Recipe, read_recipe
 from kernelgen.build.slim_headers import slim_headers
 from kernelgen.build.source import MOST_EXTENSIONS, TOO_MANY
 
@@ -63,8 +63,6 @@ def settle_builds(target: tuple[int, int] | None) -> None:
 def shorten_builds(cpp_extension: ModuleType, ready: Ready) -> None:
     """Have torch take what is ready, and build the rest with slim headers if those will do."""
     ninja: Ninja = cpp_extension._run_ninja_build  # noqa: SLF001
-    include = Path(cpp_extension.__file__ or "").parents[1] / "include"
-
     skip_precompiling(cpp_extension)
     numbers = itertools.count(1)
 
@@ -72,9 +70,10 @@ def shorten_builds(cpp_extension: ModuleType, ready: Ready) -> None:
         if next(numbers) > MOST_EXTENSIONS:
             raise RuntimeError(f"{error_prefix}: {TOO_MANY}")
         folder = Path(build_directory)
-        if _taken(folder, ready, error_prefix):
+        recipe = read_recipe(folder)
+        if _taken(recipe, folder, ready, error_prefix):
             return
-        if not _built_slim(folder, include, ninja, error_prefix):
+        if not _built_slim(recipe, folder, ninja, error_prefix):
             ninja(build_directory, verbose, error_prefix)
 
     cpp_extension._run_ninja_build = build  # type: ignore[attr-defined] # noqa: SLF001
@@ -85,10 +84,7 @@ def skip_precompiling(cpp_extension: ModuleType) -> None:
     setattr(cpp_extension, _PRECOMPILE, lambda *_args, **_kwargs: None)
 
 
-def _taken(folder: Path, ready: Ready, error_prefix: str) -> bool:
-    recipe = read_recipe(folder)
-    if recipe is None:
-        return False
+def _taken(recipe: Recipe, folder: Path, ready: Ready, error_prefix: str) -> bool:
     digest = recipe.digest
     if digest in ready.failures:
         raise RuntimeError(f"{error_prefix}: {ready.failures[digest]}")
@@ -98,20 +94,18 @@ def _taken(folder: Path, ready: Ready, error_prefix: str) -> bool:
     return True
 
 
-def _built_slim(folder: Path, include: Path, ninja: Ninja, error_prefix: str) -> bool:
-    plan = folder / "build.ninja"
-    torchs = plan.read_text()
-    texts = join_sources(torchs, lambda path: (folder / path).read_text(errors="replace"))
-    headers = slim_headers(*texts, include)
+def _built_slim(recipe: Recipe, folder: Path, ninja: Ninja, error_prefix: str) -> bool:
+    headers = slim_headers(*recipe.texts())
     if not headers:
         return False
-    recipe, place = read_recipe(folder), folder.absolute() / SLIM_FOLDER
+    plan, place = folder / "build.ninja", folder.absolute() / SLIM_FOLDER
+    torchs = plan.read_text()
     write_files(place, headers)
     plan.write_text(with_headers(torchs, place))
     try:
         ninja(str(folder), False, error_prefix)  # noqa: FBT003 - torch's own signature
     except RuntimeError as error:
-        if not full_headers_may_mend(str(error), recipe.files if recipe else {}, include):
+        if not full_headers_may_mend(str(error), recipe.files):
             raise
         # Whatever it was: what is said with torch's own headers counts, and is told.
         plan.write_text(torchs)

@@ -17,6 +17,8 @@ from kernelgen.errors import ToolchainError
 # By path and not by name: what a package index holds under this name is for others to say.
 INSTALL_NVCC = "install the CUDA toolkit, or in kernelgen's folder run: pip install '.[nvcc]'"
 _RUNTIME = "libcudart.so"
+# Of a wheel, with what they are called in a toolkit.
+_FOLDERS = {"bin": "bin", "include": "include", "nvvm": "nvvm", "lib64": "lib64", "lib": "lib64"}
 
 
 def wheel_homes(locations: Iterable[Path]) -> Iterator[Path]:
@@ -85,12 +87,9 @@ def _parts(home: Path) -> list[Path]:
 
 def _fill(fresh: Path, sources: list[Path]) -> None:
     for source in sources:
-        for name in ("bin", "include", "nvvm"):
+        for name, merged in _FOLDERS.items():
             if (source / name).is_dir():
-                _merge(source / name, fresh / name)
-        for name in ("lib64", "lib"):
-            if (source / name).is_dir():
-                _merge(source / name, fresh / "lib64")
+                _merge(source / name, fresh / merged)
     libraries = fresh / "lib64"
     versioned = sorted(libraries.glob(f"{_RUNTIME}.*"))
     if versioned and not (libraries / _RUNTIME).exists():

@@ -5,10 +5,11 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 import msgspec
+from rich.console import Console
 
 from kernelgen.build.capture import CaptureError, Tell, capture
 from kernelgen.build.nvcc import DEFAULT_ARCHS, Tools, parse_archs, refuse_unknown_archs
@@ -29,9 +30,6 @@ from kernelgen.report.outcome import code_of_failures
 from kernelgen.report.printable import printable, printable_lines
 from kernelgen.report.table import Column, print_table
 from kernelgen.solution.file import SolutionFile, read_solution
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 _SCHEMA = 1
 _NOTHING = "nothing to build, no kernel of its own"
@@ -117,15 +115,13 @@ def command(
 def _read(path: Path) -> SolutionFile | SolutionBuild:
     """Return a file, or the failed build of one that cannot be read, which stops no other."""
     if encodable(whole := str(path.resolve())) != whole:
-        return _failed(path, UserError(f"{path}: its path is not UTF-8; rename it, for compilers"))
+        return SolutionBuild.failed(
+            path, UserError(f"{path}: its path is not UTF-8; rename it, for compilers")
+        )
     try:
         return read_solution(path)
     except UserError as error:
-        return _failed(path, error)
-
-
-def _failed(path: Path, error: UserError) -> SolutionBuild:
-    return SolutionBuild(solution=str(path), ok=False, reason=str(error), seconds=0.0)
+        return SolutionBuild.failed(path, error)
 
 
 def _builds(
@@ -202,7 +198,7 @@ def _reference(solution: SolutionFile, given: str | None) -> str | SolutionBuild
     try:
         problem = load_problem(name)
     except UserError as error:
-        return _failed(solution.path, error)
+        return SolutionBuild.failed(solution.path, error)
     return problem.reference_source(problem.all_cases()[0], solution.wants)
 
 
@@ -217,7 +213,7 @@ def _tools(solutions: list[SolutionFile], archs: tuple[str, ...]) -> Tools:
     return Tools(toolkit=toolkit, compiler=find_compiler())
 
 
-def _show(build: SolutionBuild, console: "Console") -> None:
+def _show(build: SolutionBuild, console: Console) -> None:
     name = printable(build.solution)
     if build.kernels:
         print_table(_columns(build), build.kernels, console)

@@ -1,7 +1,7 @@
 """`kernelgen lint`: say what is wrong with a problem before anybody is graded on it."""
 
-from collections.abc import Collection
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -40,13 +40,11 @@ def command(  # noqa: PLR0913 - one parameter an option
     names: tuple[str, ...],
     *,
     device: Device,
-    path: Path | None,
-    levels: Collection[int] | None,
-    problems: Collection[int] | None,
     jobs: int | None,
     limit_s: float | None,
     json: Path | None,
     quiet: bool,
+    **of_kernelbench: Any,
 ) -> int:
     """Try answers that need no work against problems: where one passes, a pass says little.
 
@@ -61,10 +59,8 @@ def command(  # noqa: PLR0913 - one parameter an option
             click.echo(text, err=True)
 
     chosen = tuple(load_problem(name) for name in names)
-    chosen += tuple(
-        load_problem(file) for *_, file in kernelbench.problem_files(path, levels, problems)
-    )
-    chosen = chosen or all_problems()
+    files = kernelbench.problem_files(**of_kernelbench)
+    chosen = (*chosen, *(load_problem(file) for *_, file in files)) or all_problems()
     for problem in chosen:
         check_schedules(problem)
     linting, to_stderr = Linting(chosen, device, phase, limit_s), json == STDOUT

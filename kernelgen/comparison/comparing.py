@@ -21,6 +21,8 @@ _MACHINE = (
 _CPU = ("cpu", "cpu_threads")
 
 Pair = tuple[Verdict | None, Verdict | None]
+Change = tuple[Outcome, Speedup | None, str]
+"""The outcome of a solution, its speed where that was compared, and why."""
 
 
 def compare(
@@ -113,10 +115,7 @@ def _compared(pair: Pair, bound_percent: float) -> Compared:
     )
 
 
-def _became(
-    old: Verdict, new: Verdict, bound_percent: float
-) -> tuple[Outcome, Speedup | None, str]:
-    """Return what became of a solution, its speed where that was compared, and why."""
+def _became(old: Verdict, new: Verdict, bound_percent: float) -> Change:
     if old.problem and new.problem and old.problem != new.problem:
         was = f"the problem is not the same: {new.problem}, was {old.problem}"
         return Outcome.NOT_COMPARED, None, was
@@ -138,9 +137,7 @@ def _good(verdict: Verdict) -> bool:
     return verdict.passed if verdict.expected is None else not verdict.misses
 
 
-def _both_good(
-    old: Verdict, new: Verdict, bound_percent: float
-) -> tuple[Outcome, Speedup | None, str]:
+def _both_good(old: Verdict, new: Verdict, bound_percent: float) -> Change:
     if new.expected is not None and None in (old.timing, new.timing):
         return Outcome.SAME, None, ""
     if other := _other_rule_or_size(old, new):

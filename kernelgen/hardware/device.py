@@ -1,5 +1,6 @@
 """Facts about the GPUs and the CPU, gathered without creating a CUDA context in this process."""
 
+import contextlib
 import functools
 import os
 import platform
@@ -16,6 +17,8 @@ from kernelgen.hardware.conditions import Monitor
 VISIBLE_GPUS = "CUDA_VISIBLE_DEVICES"
 
 _PROBE_SECONDS = 60.0
+_NO_DRIVER = "no NVIDIA driver is installed (libcuda.so.1 is missing)"
+_NO_DEVICE = "the driver offers no device"
 _VECTOR_FLAGS = (
     "sse4_2", "avx", "avx2", "fma", "avx512f", "avx512_bf16", "amx_tile", "asimd", "sve",
 )  # fmt: skip
@@ -41,10 +44,15 @@ class DeviceFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GpuSurvey(msgspec.Struct, frozen=True, kw_only=True):
-    """The GPUs that are there, or why there is none."""
+    """The GPUs that are there, or why there is none.
+
+    Attributes:
+        version: the newest CUDA that the driver knows, such as 13000 for 13.0.
+    """
 
     devices: tuple[DeviceFacts, ...] = ()
     reason: str = ""
+    version: int = 0
 
 
 class CpuFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,14 +69,6 @@ class CpuFacts(msgspec.Struct, frozen=True, kw_only=True):
     vector_extensions: tuple[str, ...]
 
 
-class DriverReply(msgspec.Struct):
-    """The driver's own answer: the devices, and the newest CUDA that it knows, as 13000."""
-
-    devices: tuple[DeviceFacts, ...] = ()
-    version: int = 0
-    error: str = ""
-
-
 def has_gpu_driver() -> bool:
     """Guess, quickly, whether there is a driver for NVIDIA's GPUs; the other is WSL's."""
     return any(Path(made).exists() for made in ("/dev/nvidiactl", "/dev/dxg"))
@@ -76,21 +76,19 @@ def has_gpu_driver() -> bool:
 
 def survey_gpus() -> GpuSurvey:
     """Return the GPUs that CUDA would offer, asked for in a process of its own."""
-    reply = ask_driver()
-    if isinstance(reply, str):
-        return GpuSurvey(reason=reply)
-    return GpuSurvey(devices=tuple(_with_live_facts(device) for device in reply.devices))
+    found = ask_driver()
+    return msgspec.structs.replace(found, devices=tuple(map(_with_live_facts, found.devices)))
 
 
 @functools.cache
 def capability_of(gpu: str) -> tuple[int, int] | None:
     """Return the compute capability of a GPU, named as in CUDA_VISIBLE_DEVICES; None without it."""
-    reply = ask_driver(gpu) if has_gpu_driver() else ""
-    return None if isinstance(reply, str) else reply.devices[0].compute_capability
+    devices = ask_driver(gpu).devices if has_gpu_driver() else ()
+    return devices[0].compute_capability if devices else None
 
 
-def ask_driver(gpu: str | None = None) -> DriverReply | str:
-    """Return what the driver says, with at least one device, or why it says nothing.
+def ask_driver(gpu: str | None = None) -> GpuSurvey:
+    """Return the GPUs that the driver offers, without the facts that only NVML tells.
 
     Args:
         gpu: the only one to be seen, as CUDA_VISIBLE_DEVICES names it.
@@ -106,15 +104,14 @@ def ask_driver(gpu: str | None = None) -> DriverReply | str:
             timeout=_PROBE_SECONDS,
         )
     except subprocess.TimeoutExpired:
-        return f"the driver did not answer within {_PROBE_SECONDS:g} s"
+        return GpuSurvey(reason=f"the driver did not answer within {_PROBE_SECONDS:g} s")
     except subprocess.CalledProcessError as error:
-        return f"asking the driver ended with exit code {error.returncode}"
-    reply = msgspec.json.decode(done.stdout, type=DriverReply)
-    if "libcuda.so.1" in reply.error:
-        return "no NVIDIA driver is installed (libcuda.so.1 is missing)"
-    if reply.error:
-        return f"the NVIDIA driver says: {reply.error}"
-    return reply if reply.devices else "the driver offers no device"
+        return GpuSurvey(reason=f"asking the driver ended with exit code {error.returncode}")
+    found = msgspec.json.decode(done.stdout, type=GpuSurvey)
+    if found.devices:
+        return found
+    said = f"the NVIDIA driver says: {found.reason}" if found.reason else _NO_DEVICE
+    return GpuSurvey(reason=_NO_DRIVER if "libcuda.so.1" in found.reason else said)
 
 
 def visible_gpus(count: int) -> tuple[str, ...]:
@@ -126,13 +123,14 @@ def visible_gpus(count: int) -> tuple[str, ...]:
 
 def all_gpus() -> tuple[str, ...]:
     """Return what CUDA_VISIBLE_DEVICES calls every GPU that this process would see."""
-    reply = ask_driver() if has_gpu_driver() else ""
-    return () if isinstance(reply, str) else visible_gpus(len(reply.devices))
+    return visible_gpus(len(ask_driver().devices)) if has_gpu_driver() else ()
 
 
 def cpu_facts() -> CpuFacts:
     """Return the facts of this machine's processor."""
-    text = _read("/proc/cpuinfo")
+    text = ""
+    with contextlib.suppress(OSError):
+        text = Path("/proc/cpuinfo").read_text(errors="replace")
     model = re.search(r"^model name\s*:\s*(.+)$", text, re.MULTILINE)
     flags = re.search(r"^(?:flags|Features)\s*:\s*(.+)$", text, re.MULTILINE)
     held = set(flags.group(1).split()) if flags else set()
@@ -155,10 +153,3 @@ def _with_live_facts(device: DeviceFacts) -> DeviceFacts:
     if free_bytes is not None:
         free_bytes = min(free_bytes, device.memory_bytes)
     return msgspec.structs.replace(device, free_bytes=free_bytes, driver=driver)
-
-
-def _read(path: str) -> str:
-    try:
-        return Path(path).read_text(errors="replace")
-    except OSError:
-        return ""

@@ -80,13 +80,13 @@ class Driver:
 
 
 def main() -> None:
-    """Write `{"version": ..., "devices": [...]}` or `{"error": "..."}` to stdout."""
+    """Write `{"version": ..., "devices": [...]}` or `{"reason": "..."}` to stdout."""
     try:
         driver = Driver()
         devices = [driver.device(i) for i in range(driver.count())]
         reply: dict[str, object] = {"version": cuda_version(), "devices": devices}
     except (OSError, DriverError) as error:
-        reply = {"error": str(error)}
+        reply = {"reason": str(error)}
     json.dump(reply, sys.stdout)
 
 

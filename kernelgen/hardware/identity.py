@@ -66,11 +66,11 @@ def gpu_identity(
 
 def first_gpu() -> DeviceIdentity | str:
     """Return the GPU that CUDA would offer first, or why there is none."""
-    reply = ask_driver()
-    if isinstance(reply, str):
-        return reply
-    gpu = reply.devices[0]
-    return gpu_identity(gpu.name, gpu.sm_count, gpu.memory_bytes, reply.version)
+    found = ask_driver()
+    if not found.devices:
+        return found.reason
+    gpu = found.devices[0]
+    return gpu_identity(gpu.name, gpu.sm_count, gpu.memory_bytes, found.version)
 
 
 def identity_here(device: Literal["auto", "cuda", "cpu"]) -> DeviceIdentity | str:

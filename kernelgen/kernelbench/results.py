@@ -23,22 +23,17 @@ Entry = dict[str, Any]
 Results = dict[str, list[Entry]]
 
 _NO_TIME_MS = -1.0
-_COMPILATION = "compilation_error"
-_RUNTIME = "runtime_error"
-_CORRECTNESS = "correctness_issue"
 _KEYS = {
-    Status.BROKEN_CONTRACT: _COMPILATION,
-    Status.BUILD_ERROR: _COMPILATION,
-    Status.RUNTIME_ERROR: _RUNTIME,
-    Status.CRASHED: _RUNTIME,
-    Status.TIMEOUT: _RUNTIME,
-    Status.OUT_OF_MEMORY: _RUNTIME,
-    Status.WRONG_STRUCTURE: _CORRECTNESS,
-    Status.WRONG_SHAPE: _CORRECTNESS,
-    Status.WRONG_DTYPE: _CORRECTNESS,
-    Status.NON_FINITE: _CORRECTNESS,
-    Status.WRONG_VALUES: _CORRECTNESS,
-    Status.MUTATED_INPUT: _CORRECTNESS,
+    "compilation_error": (Status.BROKEN_CONTRACT, Status.BUILD_ERROR),
+    "runtime_error": (Status.RUNTIME_ERROR, Status.CRASHED, Status.TIMEOUT, Status.OUT_OF_MEMORY),
+    "correctness_issue": (
+        Status.WRONG_STRUCTURE,
+        Status.WRONG_SHAPE,
+        Status.WRONG_DTYPE,
+        Status.NON_FINITE,
+        Status.WRONG_VALUES,
+        Status.MUTATED_INPUT,
+    ),
 }
 """Where KernelBench puts the reason for a failure; of others, such as TAMPERED, it has no word."""
 
@@ -132,7 +127,7 @@ def _metadata(verdict: Verdict) -> Entry:
         assert correctness is not None
         calls = sum(case.calls for case in correctness.cases)
         return {**found, "correctness_trials": f"({calls} / {calls})"}
-    key = _KEYS.get(verdict.status, "other_error")
+    key = next((key for key, held in _KEYS.items() if verdict.status in held), "other_error")
     return {**found, f"{key}_name": verdict.status.value, key: verdict.reason}
 
 

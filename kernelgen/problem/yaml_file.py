@@ -134,16 +134,15 @@ def _kind(value: ConstantValue) -> str:
 def _check_blocks(
     constants: Constants, model: PythonBlock, inputs: PythonBlock, init_inputs: PythonBlock
 ) -> None:
-    model.require("Model")
-    inputs.require("get_inputs")
-    init_inputs.require("get_init_inputs")
-    model.refuse_rebinding((*constants, "get_inputs", "get_init_inputs"))
-    inputs.refuse_rebinding((*constants, "Model", "get_init_inputs"))
-    init_inputs.refuse_rebinding((*constants, "Model", "get_inputs"))
+    blocks = {"Model": model, "get_inputs": inputs, "get_init_inputs": init_inputs}
+    for name, block in blocks.items():
+        block.require(name)
+    for name, block in blocks.items():
+        block.refuse_rebinding((*constants, *(other for other in blocks if other != name)))
     # The blocks become one module, so each may use what another defines.
     known = frozenset((*GIVEN_IMPORTS, *constants))
     known |= model.names | inputs.names | init_inputs.names
-    for block in (model, inputs, init_inputs):
+    for block in blocks.values():
         block.refuse_undefined(known)
     inputs.require_count("get_inputs", model)
     init_inputs.require_count("get_init_inputs", model)

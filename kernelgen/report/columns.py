@@ -2,14 +2,13 @@
 
 from collections.abc import Callable
 from enum import Enum
-
-import msgspec
+from functools import partial
 
 from kernelgen.grading.timing.times import Speedup, Timing
 from kernelgen.grading.verdict import Owner, Verdict
 from kernelgen.report.printable import printable
 from kernelgen.report.suite import speedup_over
-from kernelgen.report.table import Column, Row
+from kernelgen.report.table import Column
 
 
 class Tone(Enum):
@@ -31,14 +30,9 @@ class Tone(Enum):
 _TONES = {Owner.CANDIDATE: Tone.BAD, Owner.PROBLEM: Tone.WARNING, Owner.GRADER: Tone.UNSURE}
 
 
-def tone_of(owner: Owner, *, passed: bool) -> Tone:
-    """Return the tone of a pass, or of a failure that is somebody's doing."""
-    return Tone.GOOD if passed else _TONES[owner]
-
-
 def tone(verdict: Verdict) -> Tone:
-    """Return the tone of a verdict."""
-    return tone_of(verdict.owner, passed=verdict.passed)
+    """Return the tone of a pass, or of a failure that is somebody's doing."""
+    return Tone.GOOD if verdict.passed else _TONES[verdict.owner]
 
 
 def decimal(value: float | None) -> str:
@@ -73,29 +67,28 @@ def _places(speedup: Speedup) -> int:
     return next(enough, 4)
 
 
-def speedup_column(
-    baseline: str, read: Callable[[Row], Speedup | None], *, ranks: tuple[int, int, int]
-) -> Column[Row]:
+def versus(baseline: str, *, ranks: tuple[int, int, int]) -> Column[Verdict]:
     """Return the column of the speedup over a baseline, and what takes its place.
 
     The ranks are of the interval with what it says, of the interval alone, and of the median.
     """
 
-    def of(heading: str, rank: int, text: Callable[[Speedup | None], str]) -> Column[Row]:
-        return Column(heading=heading, cell=lambda row: text(read(row)), number=True, rank=rank)
+    def of(
+        heading: str,
+        rank: int,
+        text: Callable[[Speedup | None], str],
+        narrower: Column[Verdict] | None = None,
+    ) -> Column[Verdict]:
+        def cell(verdict: Verdict) -> str:
+            return text(speedup_over(baseline, verdict))
+
+        return Column(heading=heading, cell=cell, number=True, rank=rank, narrower=narrower)
 
     name = printable(baseline)
-    median = of(f"vs\n{name}", ranks[2], lambda found: speedup_text(found, interval=False))
+    median = of(f"vs\n{name}", ranks[2], partial(speedup_text, interval=False))
     heading = f"vs {name}\n[95 %]"
-    interval = of(heading, ranks[1], lambda found: speedup_text(found, interval=True))
-    whole = of(heading, ranks[0], said)
-    interval = msgspec.structs.replace(interval, narrower=median)
-    return msgspec.structs.replace(whole, narrower=interval)
-
-
-def versus(baseline: str, *, ranks: tuple[int, int, int]) -> Column[Verdict]:
-    """Return the column of the verdicts' speedups over a baseline; see `speedup_column`."""
-    return speedup_column(baseline, lambda verdict: speedup_over(baseline, verdict), ranks=ranks)
+    interval = of(heading, ranks[1], partial(speedup_text, interval=True), median)
+    return of(heading, ranks[0], said, interval)
 
 
 def _timed(heading: str, rank: int, cell: Callable[[Timing], str]) -> Column[Verdict]:

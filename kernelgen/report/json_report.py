@@ -5,18 +5,14 @@ commands, which are written in the same way.
 """
 
 import inspect
-import sys
 from pathlib import Path
-from typing import TypeVar
 
 import msgspec
 
-from kernelgen.destination import STDOUT, write_whole
+from kernelgen.destination import write_whole
 from kernelgen.errors import UserError
 from kernelgen.grading.verdict import SCHEMA_VERSION, Run
 from kernelgen.problem.text import encodable
-
-Form = TypeVar("Form")
 
 _NUMBERED = "https://json-schema.org/draft/2020-12/schema"
 
@@ -50,51 +46,23 @@ def _encodable(value: object) -> object:
     return value
 
 
-def decode_form(
-    text: str | bytes, form: type[Form], *, version: int, name: str, command: str
-) -> Form:
-    """Read a record of any kind back, if its `schema` is the version that this kernelgen reads.
-
-    The error's message has the name of the kind of record, and the command that writes it.
-
-    Raises:
-        UserError: not JSON, of another version, or not of this form; with the place.
-    """
-    try:
-        found = msgspec.json.decode(text, type=_Versioned).schema
-        if found == version:
-            return msgspec.json.decode(text, type=form)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        wanted = f"give what `kernelgen {command} --json FILE` wrote"
-        raise UserError(f"not a kernelgen {name}: {error}; {wanted}") from error
-    raise UserError(
-        f"the {name} has schema {found}, this kernelgen reads schema {version}; read it with the "
-        f"version that wrote it, or {command} again"
-    )
-
-
-def read_form(path: Path, form: type[Form], *, version: int, name: str, command: str) -> Form:
-    """Read a record from a file, or from standard input where the path is `-`; see `decode_form`.
-
-    Raises:
-        UserError: it cannot be read, or is not what has to be there; with the path.
-    """
-    try:
-        content = sys.stdin.buffer.read() if path == STDOUT else path.read_bytes()
-        return decode_form(content, form, version=version, name=name, command=command)
-    except OSError as error:
-        raise UserError(f"{path}: cannot be read: {error.strerror}") from error
-    except UserError as error:
-        raise UserError(f"{path}: {error}") from error
-
-
 def decode(text: str | bytes) -> Run:
     """Read a run back, with every invariant of its verdicts checked again.
 
     Raises:
         UserError: not JSON, of another schema version, or not what the schema says; with the place.
     """
-    return decode_form(text, Run, version=SCHEMA_VERSION, name="report", command="grade")
+    try:
+        found = msgspec.json.decode(text, type=_Versioned).schema
+        if found == SCHEMA_VERSION:
+            return msgspec.json.decode(text, type=Run)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        wanted = "give what `kernelgen grade --json FILE` wrote"
+        raise UserError(f"not a kernelgen report: {error}; {wanted}") from error
+    raise UserError(
+        f"the report has schema {found}, this kernelgen reads schema {SCHEMA_VERSION}; read it "
+        "with the version that wrote it, or grade again"
+    )
 
 
 def write(run: msgspec.Struct, destination: Path) -> None:

@@ -10,6 +10,7 @@ from xml.etree import ElementTree as ET
 from kernelgen.grading.timing.times import CANDIDATE
 from kernelgen.grading.verdict import Owner, Run, Status, Verdict
 from kernelgen.report.columns import decimal, speedup_text
+from kernelgen.report.outcome import place
 from kernelgen.report.printable import printable, printable_block
 from kernelgen.report.reading import Recorded
 
@@ -40,9 +41,7 @@ def junit(recorded: Sequence[Recorded]) -> bytes:
 def _suite(run: Run, problem: str, within: str) -> ET.Element:
     verdicts = [verdict for verdict in run.verdicts if verdict.problem == problem]
     name = printable(problem) or "no problem"
-    devices = dict.fromkeys(verdict.device for verdict in verdicts if verdict.device)
-    place = f" on {printable(' and '.join(devices))}" if devices else ""
-    suite = ET.Element("testsuite", name=f"{name}{place}{within}")
+    suite = ET.Element("testsuite", name=f"{name}{place(verdicts)}{within}")
     _count(suite, verdicts)
     properties = ET.SubElement(suite, "properties")
     for key, value in run.environment.items():

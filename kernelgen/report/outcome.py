@@ -1,10 +1,10 @@
 """The outcome of a whole run: its exit code, and one line for a person."""
 
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
 from kernelgen.errors import ExitCode
-from kernelgen.grading.verdict import Owner, Run, Status
+from kernelgen.grading.verdict import Owner, Run, Status, Verdict
 from kernelgen.report.printable import printable, printable_lines
 
 # A candidate's failure is certain and running again will not mend it; a broken problem needs a
@@ -40,9 +40,13 @@ def code_of_failures(owners: Collection[Owner]) -> ExitCode:
 def title(run: Run) -> str:
     """Return what a run came to, such as `1 of 3 passed on NVIDIA H200`."""
     passed = sum(verdict.passed for verdict in run.verdicts)
-    devices = dict.fromkeys(verdict.device for verdict in run.verdicts if verdict.device)
-    place = f" on {' and '.join(map(printable, devices))}" if devices else ""
-    return f"{passed} of {len(run.verdicts)} passed{place}"
+    return f"{passed} of {len(run.verdicts)} passed{place(run.verdicts)}"
+
+
+def place(verdicts: Iterable[Verdict]) -> str:
+    """Return where verdicts come from, such as ` on NVIDIA H200`, or ""."""
+    devices = dict.fromkeys(verdict.device for verdict in verdicts if verdict.device)
+    return f" on {' and '.join(map(printable, devices))}" if devices else ""
 
 
 def summary(run: Run) -> str:

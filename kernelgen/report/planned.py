@@ -118,11 +118,8 @@ def _planned(stage: Stage, cost: StageCost, span: StageTime | None) -> PlannedSt
         kind, name, formula = "view" if stage.view else "library", without_overload(stage.aten), ""
         shape = stage.types[0].shape if stage.types and stage.types[0] else ()
     else:
-        kind, name, formula = (
-            str(stage.__struct_config__.tag),
-            stage.name,
-            engine_of(stage).words(stage),
-        )
+        kind, name = str(stage.__struct_config__.tag), stage.name
+        formula = engine_of(stage).words(stage)
         shape = stage.result.type.shape
     return PlannedStage(
         kind=kind,

@@ -1,12 +1,15 @@
 """Recorded runs, read back from the files that `kernelgen grade --json` wrote."""
 
+import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import msgspec
 
+from kernelgen.destination import STDOUT
+from kernelgen.errors import UserError
 from kernelgen.grading.verdict import SCHEMA_VERSION, Run, Verdict
-from kernelgen.report.json_report import read_form
+from kernelgen.report.json_report import decode
 
 
 class Recorded(msgspec.Struct, frozen=True, kw_only=True):
@@ -22,8 +25,13 @@ def read_run(path: Path) -> Recorded:
     Raises:
         UserError: it cannot be read, or is not the JSON of a run that this version reads.
     """
-    run = read_form(path, Run, version=SCHEMA_VERSION, name="report", command="grade")
-    return Recorded(name=str(path), run=run)
+    try:
+        content = sys.stdin.buffer.read() if path == STDOUT else path.read_bytes()
+        return Recorded(name=str(path), run=decode(content))
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read: {error.strerror}") from error
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from error
 
 
 def by_device(recorded: Iterable[Recorded]) -> list[tuple[Recorded, Verdict]]:

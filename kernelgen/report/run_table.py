@@ -9,21 +9,7 @@ import msgspec
 from rich.console import Console
 
 from kernelgen.grading.verdict import UNKNOWN_TIME, UNTIMED_BASELINE, Run, Status, Verdict
-from kernelgen.report.columns import (
-    BUILD,
-    COMPILE,
-    EAGER,
-    ERROR,
-    GBPS,
-    LIMIT,
-    PROBLEM,
-    SOLUTION,
-    STATUS,
-    TIME,
-    VS_COMPILE,
-    VS_EAGER,
-    versus,
-)
+from kernelgen.report import columns
 from kernelgen.report.details import asked_for, details, remarkable
 from kernelgen.report.outcome import summary
 from kernelgen.report.printable import printable, printable_lines
@@ -63,9 +49,9 @@ def show(run: Run, console: Console, *, verbose: bool = False) -> None:
 def sheet(run: Run) -> list[list[str]]:
     """Return the whole table as text: the headings, then a row for each verdict."""
     run = ordered(run)
-    columns = list(_columns(run))
-    head = [" ".join(column.heading.split("\n")) for column in columns]
-    return [head, *([printable(c.cell(one)) for c in columns] for one in run.verdicts)]
+    shown = list(_columns(run))
+    head = [" ".join(column.heading.split("\n")) for column in shown]
+    return [head, *([printable(c.cell(one)) for c in shown] for one in run.verdicts)]
 
 
 def ordered(run: Run) -> Run:
@@ -88,17 +74,18 @@ def ordered(run: Run) -> Run:
 
 def _columns(run: Run) -> Iterator[Column[Verdict]]:
     names = _names(run)
-    yield msgspec.structs.replace(SOLUTION, cell=lambda verdict: names[verdict.solution])
+    yield msgspec.structs.replace(columns.SOLUTION, cell=lambda verdict: names[verdict.solution])
     # A text that is the same in every row is said once, below the table.
     if len({verdict.problem for verdict in run.verdicts}) > 1 and not all(
         names[verdict.solution] in {verdict.problem, _of_kernelbench(verdict)}
         for verdict in run.verdicts
     ):
-        yield PROBLEM
-    yield from (STATUS, TIME, EAGER, COMPILE, VS_EAGER, VS_COMPILE)
+        yield columns.PROBLEM
+    yield from (columns.STATUS, columns.TIME, columns.EAGER, columns.COMPILE)
+    yield from (columns.VS_EAGER, columns.VS_COMPILE)
     others = [name for name in baselines_of(run) if name not in USUAL_BASELINES]
-    yield from (versus(name, ranks=(12, 11, 4)) for name in others)
-    yield from (LIMIT, ERROR, GBPS, BUILD)
+    yield from (columns.versus(name, ranks=(12, 11, 4)) for name in others)
+    yield from (columns.LIMIT, columns.ERROR, columns.GBPS, columns.BUILD)
 
 
 def _names(run: Run) -> dict[str, str]:

@@ -10,7 +10,8 @@ from rich.console import Console
 from kernelgen.errors import ExitCode
 from kernelgen.grading.verdict import Run, Verdict
 from kernelgen.report.columns import Tone
-from kernelgen.report.printable import printable, printable_lines
+from kernelgen.report.outcome import place
+from kernelgen.report.printable import printable_lines
 from kernelgen.report.progress import Reporter, Said, Verbosity, progress_of
 from kernelgen.report.table import Column, Line, indented, print_line, print_table
 from kernelgen.selftest.corpus import Candidate, Kind, attack_classes
@@ -139,11 +140,9 @@ def _closing(run: Run, left_out: Mapping[str, str]) -> Iterator[Line]:
     words = {"missed": counts[Outcome.MISS], "known gaps": counts[Outcome.KNOWN_GAP]}
     words["not run"] = len(left_out)
     others = [f"{count} {word}" for word, count in words.items() if count]
-    devices = dict.fromkeys(verdict.device for verdict in run.verdicts if verdict.device)
     text = f"{good} of {len(run.verdicts)} as expected"
     text += f" ({', '.join(others)})" if others else ""
-    text += " on " + " and ".join(map(printable, devices)) if devices else ""
-    text += f"; --seed {run.environment['seed']} repeats the order"
+    text += f"{place(run.verdicts)}; --seed {run.environment['seed']} repeats the order"
     yield Line(text=text, style="bold")
 
 

@@ -222,7 +222,7 @@ class Desk:
         return JobState(id=number, state="done", verdict=verdict)
 
     async def _take(self, request: Request, *, resumed: bool = False) -> str:
-        number, problem, options = await asyncio.to_thread(self._read, request)
+        number, options = await asyncio.to_thread(self._read, request)
         if self._journal.find(number) is not None:
             return number
         # Nothing is awaited between the look at the jobs and the new one: two of the same are one.
@@ -232,13 +232,13 @@ class Desk:
                 raise QueueFull(max(1.0, self._mean_s))
             self._faults.pop(number, None)
             job = self._jobs[number] = _Job()
-            grade = self._grade(number, job, request, problem, options)
+            grade = self._grade(number, job, request, options)
             job.task = asyncio.create_task(grade)
         await asyncio.shield(job.accepted)
         return number
 
     async def _grade(
-        self, number: str, job: "_Job", request: Request, problem: Problem, options: GradeOptions
+        self, number: str, job: "_Job", request: Request, options: GradeOptions
     ) -> None:
         file, begun = self._folder / f"{number}.json", time.monotonic()
         try:
@@ -250,7 +250,7 @@ class Desk:
                 job.accepted.set_exception(error if isinstance(error, OSError) else unkept)
                 return
             job.accepted.set_result(None)
-            verdict = await self._verdict(number, request, problem, options)
+            verdict = await self._verdict(number, request, options)
             await asyncio.to_thread(self._keep, number, verdict)
             file.unlink(missing_ok=True)
         finally:
@@ -260,15 +260,13 @@ class Desk:
         self._last = now
         self._finished(verdict, now - begun)
 
-    async def _verdict(
-        self, number: str, request: Request, problem: Problem, options: GradeOptions
-    ) -> Verdict:
+    async def _verdict(self, number: str, request: Request, options: GradeOptions) -> Verdict:
         """Have it graded; what an earlier service had not outlived, by itself, and but once."""
         before = self._journal.begun(number)
         job = Job(
             path=_NAME,
             data=request.candidate.encode(),
-            options=msgspec.structs.replace(options, problem=problem),
+            options=options,
             alone=before > 0,
         )
         if before >= _MOST_TRIES:
@@ -292,11 +290,12 @@ class Desk:
         else:
             self._journal.add(number, verdict, {})
 
-    def _read(self, request: Request) -> tuple[str, Problem, GradeOptions]:
-        """Return a question's number, problem and options; it parses, for which nobody waits."""
+    def _read(self, request: Request) -> tuple[str, GradeOptions]:
+        """Return a question's number, and its options with the problem; nobody waits for this."""
         problem, options = self._read_rules(request)
         solution = read_solution(_NAME, request.candidate.encode())
-        return key_of(solution, problem, options), problem, options
+        number = key_of(solution, problem, options)
+        return number, msgspec.structs.replace(options, problem=problem)
 
     def _read_rules(self, request: Request) -> tuple[Problem, GradeOptions]:
         options = request.rules.applied_to(self._settings.options)

@@ -47,19 +47,11 @@ def import_findings(
     An import that the file itself can do without — under `except ImportError`, under
     `TYPE_CHECKING`, or in a part that grading never runs — is no error.
     """
-    optional = ids_within(
-        statement
-        for node in source.nodes
-        if isinstance(node, ast.Try) and any(map(_survives, node.handlers))
-        for statement in node.body
-    )
-    type_checking = ids_within(
-        statement
-        for node in source.nodes
-        if isinstance(node, ast.If) and source.path_of(node.test) == "typing.TYPE_CHECKING"
-        for statement in node.body
-    )
-    never_run = source.unused | type_checking
+    tries = [n for n in source.nodes if isinstance(n, ast.Try) and any(map(_survives, n.handlers))]
+    optional = ids_within(statement for node in tries for statement in node.body)
+    ifs = [node for node in source.nodes if isinstance(node, ast.If)]
+    for_types = [node for node in ifs if source.path_of(node.test) == "typing.TYPE_CHECKING"]
+    never_run = source.unused | ids_within(one for node in for_types for one in node.body)
     known = _TORCH | sys.stdlib_module_names | _NO_SOLUTIONS
     findings: list[Finding] = []
     for node in source.nodes:

@@ -49,15 +49,11 @@ def model_findings(source: Source, bound: frozenset[str], facts: ReferenceFacts)
     if not lineage.is_module:
         message = f"{_NAME} is no nn.Module; write `class {_NAME}(nn.Module)`"
         return [error(model.lineno, message)]
-    return [
-        *_method_findings("__init__", lineage, facts),
-        *_method_findings("forward", lineage, facts),
-    ]
+    return [found for name in facts.calls for found in _method_findings(name, lineage, facts)]
 
 
 def _missing(source: Source) -> Finding:
     defined = [node for node in source.nodes if isinstance(node, ast.ClassDef)]
-    mend = f"define `class {_NAME}(nn.Module)`"
     inner = next((node for node in defined if node.name == _NAME), None)
     if inner is not None:
         message = f"{_NAME} is defined inside another block; move it to the top level of the file"
@@ -66,7 +62,9 @@ def _missing(source: Source) -> Finding:
     if close:
         node = next(node for node in defined if node.name == close[0])
         return error(node.lineno, f"no class {_NAME}, only {close[0]}; rename it to {_NAME}")
-    return error(None, f"no class {_NAME} at the top level of the file; {mend}")
+    return error(
+        None, f"no class {_NAME} at the top level of the file; define `class {_NAME}(nn.Module)`"
+    )
 
 
 def _module_level_classes(body: list[ast.stmt]) -> dict[str, ast.ClassDef]:
@@ -124,9 +122,7 @@ def _find_method(name: str, lineage: _Lineage) -> Function | ast.ClassDef | None
             return function
         others = ("__new__",) if name == "__init__" else ("__call__", "__getattr__")
         for node in ast.walk(ancestor):
-            assigned = isinstance(node, ast.Name | ast.Attribute) and isinstance(
-                node.ctx, ast.Store
-            )
+            assigned = isinstance(getattr(node, "ctx", None), ast.Store)
             stored = node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
             if (assigned and stored == name) or getattr(node, "name", None) in (name, *others):
                 return ancestor

@@ -5,7 +5,8 @@ first one is graded.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
@@ -75,24 +76,16 @@ def _problem(value: YamlValue) -> Problem:
     name = value.one_line()
     path = Path(name)
     is_path = len(path.parts) > 1 or path.suffix != ""
-    try:
+    with _blaming(value):
         return load_problem(value.path.parent / path if is_path else name)
-    except ProblemError:
-        raise
-    except UserError as error:
-        raise value.error(str(error)) from error
 
 
 def _variant(value: YamlValue, problem: Problem, backend: Backend, options: GradeOptions) -> Job:
     """Render one point, as a job on the problem of its size."""
     given = {name: item.constant() for name, item in value.items()}
     texts = {name: _as_yaml(setting) for name, setting in given.items()}
-    try:
+    with _blaming(value):
         source = render(problem, backend, texts)
-    except ProblemError:
-        raise
-    except UserError as error:
-        raise value.error(str(error)) from error
     own = problem.constants_for(Case(name=MAIN_CASE), device_of(backend))
     names = {name: name.removeprefix("constants.") for name in given}
     constants = {names[name]: setting for name, setting in given.items() if names[name] in own}
@@ -109,6 +102,17 @@ def _variant(value: YamlValue, problem: Problem, backend: Backend, options: Grad
     path = Path(_NO_FILE_NAME.sub("-", settings or problem.name) + ".py")
     own_options = msgspec.structs.replace(options, problem=resized)
     return Job(path=path, data=source.encode(), options=own_options, labels=given)
+
+
+@contextmanager
+def _blaming(value: YamlValue) -> Iterator[None]:
+    """Say of an error that names no place of its own that this value leads to it."""
+    try:
+        yield
+    except ProblemError:
+        raise
+    except UserError as error:
+        raise value.error(str(error)) from error
 
 
 def _as_yaml(value: ConstantValue) -> str:

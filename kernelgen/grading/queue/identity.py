@@ -11,7 +11,7 @@ import msgspec
 
 import kernelgen
 from kernelgen.grading.options import GradeOptions
-from kernelgen.hardware.device import ask_driver, cpu_facts, has_gpu_driver
+from kernelgen.hardware.device import GpuSurvey, ask_driver, cpu_facts, has_gpu_driver
 from kernelgen.problem.record import Problem, digest
 from kernelgen.solution.file import SolutionFile
 
@@ -54,10 +54,9 @@ def _grader() -> str:
 @functools.cache
 def devices() -> tuple[str, ...]:
     """Name the CPU, and the GPUs with their driver's newest CUDA."""
-    reply = ask_driver() if has_gpu_driver() else ""
-    gpus = () if isinstance(reply, str) else (*{gpu.name for gpu in reply.devices},)
-    newest = "" if isinstance(reply, str) else f"CUDA {reply.version}"
-    return (cpu_facts().name, *sorted(gpus), newest)
+    found = ask_driver() if has_gpu_driver() else GpuSurvey()
+    newest = f"CUDA {found.version}" if found.devices else ""
+    return (cpu_facts().name, *sorted({gpu.name for gpu in found.devices}), newest)
 
 
 def release() -> dict[str, str]:

@@ -105,9 +105,7 @@ class Dialogue:
         """The candidate host's folder, which comes to be when it is started."""
         return self._scratch / "candidate"
 
-    def start_host(
-        self, solution: SolutionFile, environment: Mapping[str, str], plan: Plan
-    ) -> Containment:
+    def start_host(self, solution: SolutionFile, plan: Plan) -> Containment:
         """Start the candidate host; return what is in force around it.
 
         Raises:
@@ -116,7 +114,7 @@ class Dialogue:
         self._solution = solution
         folder = self.host_folder
         folder.mkdir()
-        full = {**self.environment, **cache_folders(folder), **environment, "HOME": str(folder)}
+        full = {**self.environment, **cache_folders(folder), "HOME": str(folder)}
         self._host = self._server.fork("candidate", folder, full, m.FromCandidate, plan)
         try:
             # No code of the candidate's is there yet: this, and only this, is our own word.

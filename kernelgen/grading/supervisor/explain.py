@@ -113,9 +113,7 @@ def _build_reason(failed: CandidateFailed, solution: SolutionFile, printed: str)
                 'functions that Python calls, or "" if there are none'
             )
         return reason
-    explained = explain_build_error(
-        f"{failed.message}\n{printed}", failed.generated, solution.text, solution.path
-    )
+    explained = explain_build_error(f"{failed.message}\n{printed}", failed.generated, solution)
     return explained or f"{failed.type_name}: {_brief(failed.message)}"
 
 

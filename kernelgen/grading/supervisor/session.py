@@ -223,7 +223,7 @@ class Session:
         plan = self._plan = plan_for(
             self._options, self._solution, self._problem, self._dialogue.host_folder
         )
-        found = self._evidence.containment = self._dialogue.start_host(self._solution, {}, plan)
+        found = self._evidence.containment = self._dialogue.start_host(self._solution, plan)
         if found.level == "none":
             self._evidence.warn(f"the candidate was not contained: {'; '.join(found.missing)}")
         return found

@@ -84,17 +84,11 @@ def _environment() -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.globals |= {
-        "OWN_KERNELS": OWN_KERNELS,
-        "gist": gist,
-        "log_end": log_end,
-        "PLAN_HEADINGS": plan.HEADINGS,
-        "plan_facts": plan.plan_facts,
-        "plan_notes": plan.plan_notes,
-        "stage_cells": plan.stage_cells,
-        "subject_table": subject_table,
-        "tone": tone,
-    }
+    environment.globals |= {"OWN_KERNELS": OWN_KERNELS, "PLAN_HEADINGS": plan.HEADINGS}
+    # Templates call them by their own names.
+    of_plans = (plan.plan_facts, plan.plan_notes, plan.stage_cells)
+    for function in (gist, log_end, subject_table, tone, *of_plans):
+        environment.globals[function.__name__] = function
     environment.filters |= {
         "exact": repr,
         "bytes": numbers.byte_size,
