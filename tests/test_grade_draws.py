@@ -7,11 +7,12 @@ import msgspec
 import pytest
 import torch
 
-from kernelgen.grading.correctness.compare import relative_reference_error
+from kernelgen.grading.correctness.compare import compare, relative_reference_error
 from kernelgen.grading.judged import ProblemFault
 from kernelgen.grading.oracle import exact
 from kernelgen.grading.oracle.reference import Reference
 from kernelgen.grading.oracle.soundness import require_sound
+from kernelgen.grading.verdict import Status
 from kernelgen.grading.wire.generators import generator_states, set_generators
 
 # Each draws in another way; with float64's own draws, every result would be far from float32's.
@@ -41,8 +42,9 @@ FORWARDS = {
 
 def made(forward: str, *, eval_mode: bool = False) -> Reference:
     source = (
-        "import random, torch\n"
+        "import itertools, random, torch\n"
         "import torch.nn.functional as F\n"
+        "turns = itertools.count(2e3, 301.7)\n"
         "class Model(torch.nn.Module):\n"
         f"    def forward(self, x): return {forward}\n"
         "def get_inputs(): return [torch.randn(64, 8)]\n"
@@ -110,6 +112,15 @@ def test_a_reference_that_is_random_beyond_its_state_is_refused(forward: str) ->
     _, expected = reference.expect(0)
     with pytest.raises(ProblemFault, match="different results on equal inputs, with the gener"):
         require_sound(reference, expected, must_have_elements=True)
+
+
+def test_a_reference_may_add_in_any_order() -> None:
+    # As cuDNN does in transposed convolutions.
+    reference = made("(lambda far: x + far - far)(next(turns))")
+    _, expected = reference.expect(0)
+    again = reference.expect(0)[1].ref32
+    assert compare(again, expected.in_float32(), 1e-4, full=False).status is Status.WRONG_VALUES
+    require_sound(reference, expected, must_have_elements=True)
 
 
 def test_drawing_changes_the_states_that_are_compared() -> None:

@@ -84,6 +84,10 @@ def require_sound(reference: Reference, expected: Expected, *, must_have_element
             )
     again = tensors_of(reference.run(reference.code.make_inputs(0), 0))
     found = compare(again, expected.in_float32(), _REPEATS_WITHIN, full=False)
+    error = relative_reference_error(expected)
+    if found.status is not Status.PASSED and error <= LEAST_PRECISION:
+        # A library that adds in any order may be as far from itself as both are from the exact sum.
+        found = compare(again, expected, _REPEATS_WITHIN, full=False)
     if found.status is not Status.PASSED:
         reason = (
             "the reference gives different results on equal inputs, with the generators of random "
@@ -98,7 +102,6 @@ def require_sound(reference: Reference, expected: Expected, *, must_have_element
                 "dropout, --eval-mode grades both sides under eval()"
             )
         raise ProblemFault(f"{reason}: {found.reason}\n{mend}")
-    error = relative_reference_error(expected)
     if expected.absolute is None and not error <= LEAST_PRECISION:
         raise _Imprecise(
             f"the reference in float32 is off from itself in float64 by {error:.3g} of its size; "
