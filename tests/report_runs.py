@@ -37,11 +37,13 @@ CASE = CaseResult(
     wrong=0,
     max_abs_err=1.25e-6,
     ref_max_abs_err=7.5e-6,
+    of_allowed=0.125,
     exact="float64",
 )
 CORRECTNESS = Correctness(
     max_abs_err=1.25e-6,
     ref_max_abs_err=7.5e-6,
+    of_allowed=0.125,
     expected_cases=("main",),
     cases=(CASE,),
     parameters={"weight": "gn.weight"},

@@ -17,6 +17,7 @@ from kernelgen.grading.wire.arena import HostArena
 from kernelgen.grading.wire.messages import Tensors
 from kernelgen.grading.wire.transport import deposit
 from kernelgen.grading.wire.tree import Items, TensorLeaf
+from kernelgen.report.numbers import of_allowed
 
 TOLERANCE = 1e-5
 
@@ -137,6 +138,28 @@ def test_a_reference_within_half_the_bound_widens_nothing() -> None:
     out = exact.clone()
     out[50] += 2.1e-5
     assert status_of(out, exact, ref32) is Status.WRONG_VALUES
+
+
+@pytest.mark.parametrize(
+    ("far", "error", "share"),
+    [(0.0, 0.0, 0.0), (0.0, 0.5e-5, 0.5), (3.0, 2e-5, 0.5), (3.0, 4e-5, 1.0), (3.0, 6e-5, 1.5)],
+)
+def test_an_error_is_a_share_of_what_is_allowed(far: float, error: float, share: float) -> None:
+    exact = torch.ones(1000, dtype=torch.float64)
+    exact[7] = far
+    out = exact.clone()
+    out[7] += error * (1.0 - 1e-9)
+    found = compare([out], expected_of(exact, exact), TOLERANCE, full=True)
+    assert found.of_allowed == pytest.approx(share, rel=1e-2)
+    assert (found.status is Status.PASSED) == (share <= 1.0)
+
+
+@pytest.mark.parametrize(
+    ("share", "text"),
+    [(None, ""), (0.0, "0%"), (1e-9, "<1%"), (0.126, "13%"), (1.0, "100%"), (12.34, "12.3x")],
+)
+def test_a_share_is_written_with_few_digits(share: float | None, text: str) -> None:
+    assert of_allowed(share) == text
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])

@@ -79,6 +79,30 @@ def test_no_value_is_copied(  # noqa: PLR0913, PLR0917 - a row of the table
 
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize(
+    ("before", "forward", "sums"),
+    [
+        ("", "self.other(self.norm(x))", "_foreach_add_.Scalar([norm.num_batches_tracked, other."),
+        # A number of another type, a sum of a sum, and one that is read.
+        ("self.calls += 1", "self.norm(x)", "_foreach_add_.Scalar([self.calls, norm."),
+        ("self.calls += 1.0", "self.norm(x)", "add_.Tensor(norm."),
+        ("self.calls += 1\nself.calls += 1", "x * 2", "add.Tensor(self.calls, 1)"),
+        ("self.calls += 1", "self.norm(x) * self.calls", "add_.Tensor(norm."),
+        ("", "self.norm(self.norm(x))", "add.Tensor(norm.num_batches_tracked, 1)"),
+    ],
+)
+def test_batches_are_counted_together(  # noqa: PLR0913, PLR0917 - a row of the table
+    before: str, forward: str, sums: str, backend: Backend, tmp_path: Path, compiled_folder: Path
+) -> None:
+    layers = f"{LAYERS}\nself.other = nn.BatchNorm1d(6)"
+    if "1.0" in before:
+        layers = layers.replace("torch.tensor(3)", "torch.tensor(3.0)")
+    texts = {"layers": layers, "before": before, "forward": forward}
+    planned = checked(tmp_path, compiled_folder, backend, **texts)
+    assert sums in " ".join(planned.text.split())
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize(
     ("before", "forward"),
     [
         # Read again after it is known what will be left in it.

@@ -84,6 +84,9 @@ class CaseResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         wrong: elements outside the bound in the worst call.
         max_abs_err: largest |candidate - exact| over all calls; None if it is not finite.
         ref_max_abs_err: the same for the pinned fp32 reference.
+        of_allowed: the largest share that an error is of what is allowed at its element, 1 at most
+            in a pass; at most that, where all errors keep the absolute term alone. None if it is
+            not finite, or the record is older.
         exact: how the exact result was computed: `float64`, `float64 by chunks` or `float32`.
         worst: the worst element, if any was wrong.
         deterministic: whether a second call on the same inputs gave the same bits; None if no
@@ -100,6 +103,7 @@ class CaseResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     max_abs_err: float | None
     ref_max_abs_err: float | None
     exact: str
+    of_allowed: float | None = None
     worst: WorstElement | None = None
     deterministic: bool | None = None
     repeat_max_diff: float | None = None
@@ -140,6 +144,7 @@ class Correctness(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     Attributes:
         max_abs_err: the largest over the cases; None if no finite error was measured.
         ref_max_abs_err: the same for the pinned fp32 reference.
+        of_allowed: the largest over the cases.
         expected_cases: names of the cases that have to agree for a pass, in order.
         cases: what was found, in the order in which it was run.
         parameters: candidate's parameter -> the reference's one that it was given.
@@ -155,6 +160,7 @@ class Correctness(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     parameters: dict[str, str] = {}
     precision: dict[str, bool | str | int] = {}
     effective_precision: EffectivePrecision | None = None
+    of_allowed: float | None = None
 
     @property
     def complete(self) -> bool:

@@ -5,11 +5,12 @@ from collections.abc import Iterable
 import msgspec
 
 from kernelgen.engines.stage import Library, Stage, Views, reads, writes
-from kernelgen.graph.graph import Reference, strides_of
+from kernelgen.graph.graph import Argument, Reference, strides_of
 from kernelgen.planning.plan import Plan, Source
 
 # Operators of torch that leave their result in their first argument where they end in `_`.
 _OPERATORS = frozenset(("add.Tensor", "sub.Tensor", "mul.Tensor"))
+_SUMMANDS = 2
 
 
 def with_updates_in_place(plan: Plan) -> Plan:
@@ -31,7 +32,40 @@ def with_updates_in_place(plan: Plan) -> Plan:
         if changed is not None and old.isdisjoint(held | read) and new.isdisjoint(held):
             stages[at], in_place[source.path] = changed, made
     updates = {path: value for path, value in plan.updates.items() if path not in in_place}
-    return msgspec.structs.replace(plan, stages=tuple(stages), updates=updates, in_place=in_place)
+    later = _counted_together(stages, {*plan.outputs, *updates.values()})
+    return msgspec.structs.replace(plan, stages=later, updates=updates, in_place=in_place)
+
+
+def _counted_together(stages: list[Stage], held: set[str]) -> tuple[Stage, ...]:
+    """Return stages with one for all sums of a buffer and the same number, such as batches' counts.
+
+    A launch for each would take the host as long as a norm's.
+    """
+    read = held.union(*map(reads, stages))
+    sums: dict[object, list[Library]] = {}
+    for stage in stages:
+        if isinstance(stage, Library) and stage.in_place and stage.aten == "add.Tensor":
+            number = stage.arguments["other"]
+            alone = read.isdisjoint(stage.results) and stage.given == _SUMMANDS
+            if alone and isinstance(number, int | float):
+                sums.setdefault((type(number), number), []).append(stage)
+    left = list(stages)
+    for *others, last in sums.values():
+        if others:
+            found = (*others, last)
+            arguments: dict[str, Argument] = {
+                "self": tuple(Reference(reads(one)[0]) for one in found),
+                "scalar": last.arguments["other"],
+            }
+            left[left.index(last)] = msgspec.structs.replace(
+                last,
+                aten="_foreach_add.Scalar",
+                arguments=arguments,
+                results=tuple(name for one in found for name in one.results),
+                types=tuple(of for one in found for of in one.types),
+            )
+            left = [stage for stage in left if stage not in others]
+    return tuple(left)
 
 
 def _written(stage: Stage, made: str, source: Source, views: Views) -> Stage | None:

@@ -6,6 +6,7 @@ from functools import partial
 
 from kernelgen.grading.timing.times import Speedup, Timing
 from kernelgen.grading.verdict import Owner, Verdict
+from kernelgen.report.numbers import of_allowed
 from kernelgen.report.printable import printable
 from kernelgen.report.suite import speedup_over
 from kernelgen.report.table import Column
@@ -104,15 +105,7 @@ def _of_limit(timing: Timing) -> str:
 
 def _error(verdict: Verdict) -> str:
     correctness = verdict.correctness
-    found = None if correctness is None else correctness.max_abs_err
-    return "" if found is None else f"{found:.1e}"
-
-
-def _both_errors(verdict: Verdict) -> str:
-    correctness = verdict.correctness
-    reference = None if correctness is None else correctness.ref_max_abs_err
-    own = _error(verdict)
-    return f"{own} ({reference:.1e})" if own and reference is not None else own
+    return "" if correctness is None else of_allowed(correctness.of_allowed)
 
 
 def _build(verdict: Verdict) -> str:
@@ -138,12 +131,6 @@ COMPILE = _timed("compile\nms", 13, lambda timing: decimal(timing.compile_ms))
 VS_EAGER = versus("eager", ranks=(10, 6, 2))
 VS_COMPILE = versus("compile", ranks=(12, 11, 3))
 LIMIT = _timed("of\nlimit", 5, _of_limit)
-ERROR: Column[Verdict] = Column(
-    heading="max error\n(reference)",
-    cell=_both_errors,
-    number=True,
-    rank=12,
-    narrower=Column(heading="max\nerror", cell=_error, number=True, rank=7),
-)
+ERROR: Column[Verdict] = Column(heading="error of\nallowed", cell=_error, number=True, rank=11)
 GBPS = _timed("GB/s", 15, lambda timing: decimal(timing.gbps))
 BUILD: Column[Verdict] = Column(heading="build\ns", cell=_build, number=True, rank=9)

@@ -7,6 +7,7 @@ from kernelgen.grading.timing.times import Speedup
 _DIGITS = 4
 _PLAIN = (1e-3, 1e7)
 _KIB = 1024.0
+_LEAST_SHARE = 0.005
 
 
 def plain(value: float | None, digits: int = _DIGITS) -> str:
@@ -46,6 +47,15 @@ def byte_size(value: float) -> str:
 def percent(share: float) -> str:
     """Return a share as a percentage with one decimal."""
     return f"{share:.1%}".replace("%", "\N{NO-BREAK SPACE}%")
+
+
+def of_allowed(share: float | None) -> str:
+    """Return what share of the allowed error was made: a percentage, or a factor from 1 on."""
+    if share is None:
+        return ""
+    if share > 1.0:
+        return f"{share:.3g}x"
+    return f"{share:.0%}" if share >= _LEAST_SHARE or not share else "<1%"
 
 
 def times(value: float) -> str:

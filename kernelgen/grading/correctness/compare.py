@@ -181,6 +181,7 @@ def _conclude(
         elements=sum(tally.elements for tally in tallies),
         wrong=sum(tally.wrong for tally in tallies),
         max_abs_err=_finite_max(errors),
+        of_allowed=_finite_max([tally.of_allowed for tally in tallies]),
         ref_max_abs_err=_finite_max(ref_errors),
         exact=expected.exact,
     )

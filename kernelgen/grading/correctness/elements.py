@@ -166,13 +166,15 @@ class Tally:
     """How many elements of the output at `path` are wrong.
 
     Attributes:
+        of_allowed: the largest share that an error is of its bound, or more than that where all
+            keep the absolute term alone.
         worst: the one whose error is the largest multiple of its bound.
     """
 
     def __init__(self, path: str, shape: tuple[int, ...], bound: Bound) -> None:
         self.path, self._shape, self._bound = path, shape, bound
         self.elements = self.wrong = self.non_finite = 0
-        self.max_err = 0.0
+        self.max_err = self.of_allowed = 0.0
         self.all_zero = True
         self.first_wrong: tuple[int, ...] | None = None
         self.worst: WorstElement | None = None
@@ -196,19 +198,19 @@ class Tally:
         if not math.isfinite(largest):
             return False
         # No bound is less than the absolute term. Where that is kept, nothing more is to be read.
-        if largest > self._bound.absolute and not self._keeps_bound(error.abs_(), block):
+        absolute = self._bound.absolute
+        share = largest / absolute if 0.0 < largest <= absolute else 0.0
+        if largest > absolute:
+            share = self._largest_share(error.abs_(), block)
+        if not share <= 1.0:
             return False
         self.max_err = max(self.max_err, largest)
+        self.of_allowed = max(self.of_allowed, share)
         self.all_zero = False
         return True
 
-    def _keeps_bound(self, error: torch.Tensor, block: Block) -> bool:
-        bound = self._bound
-        if bound.least is not None:
-            return bool((error <= bound.of(block.start, block.exact)).all())
-        # The same in fewer passes.
-        excess = torch.sub(error, block.exact.abs(), alpha=bound.tolerance)
-        return float(excess.max()) <= bound.absolute
+    def _largest_share(self, error: torch.Tensor, block: Block) -> float:
+        return float((error / self._bound.of(block.start, block.exact)).nan_to_num_().max())
 
     def _add_slowly(self, block: Block) -> None:
         """Count and locate.
@@ -228,6 +230,8 @@ class Tally:
         self.all_zero = self.all_zero and not bool(out.any())
         ordinary = torch.where(special, 0.0, error).nan_to_num(nan=math.inf, posinf=math.inf)
         self.max_err = max(self.max_err, float(ordinary.max()))
+        share = torch.where(special | (error == 0.0), 0.0, error / bound)
+        self.of_allowed = max(self.of_allowed, float(share.nan_to_num(nan=math.inf).max()))
         if bool(wrong.any()):
             excess = (error / bound).nan_to_num(nan=math.inf, posinf=math.inf)
             excess = torch.where(wrong, excess, -1.0)
@@ -242,6 +246,7 @@ class Tally:
         if not count:
             return
         self.wrong += count
+        self.of_allowed = math.inf
         at = int(wrong.int().argmax())
         difference = (block.out.double() - block.ref.double()).abs()
         self.max_err = max(self.max_err, float(difference.max()))

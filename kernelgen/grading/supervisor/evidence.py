@@ -63,6 +63,7 @@ class CaseLog:
             wrong=max(call.wrong for call in self._calls),
             max_abs_err=_largest(call.max_abs_err for call in self._calls),
             ref_max_abs_err=_largest(call.ref_max_abs_err for call in self._calls),
+            of_allowed=_largest(call.of_allowed for call in self._calls),
             exact=self._calls[0].exact,
             worst=next((call.worst for call in self._calls if call.worst), None),
             deterministic=self._repeated.identical if self._repeated else None,
@@ -145,6 +146,7 @@ class Evidence:
         return Correctness(
             max_abs_err=_largest(case.max_abs_err for case in results),
             ref_max_abs_err=_largest(case.ref_max_abs_err for case in results),
+            of_allowed=_largest(case.of_allowed for case in results),
             expected_cases=self._expected,
             cases=results,
             parameters=self.parameters.mapping if self.parameters else {},

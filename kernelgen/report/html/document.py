@@ -96,6 +96,7 @@ def _environment() -> jinja2.Environment:
         "error": numbers.error_size,
         "highlighted": highlighted,
         "interval": numbers.interval,
+        "of_allowed": numbers.of_allowed,
         "percent": numbers.percent,
         "plain": numbers.plain,
         "place": short,

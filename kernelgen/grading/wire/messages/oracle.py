@@ -278,6 +278,7 @@ class Verified(Message, frozen=True, kw_only=True):
         elements: compared.
         wrong: outside the bound.
         max_abs_err, ref_max_abs_err: against the exact result; None if not finite.
+        of_allowed: the largest share that an error is of its bound; None if not finite.
         exact: how the exact result was made.
         effective_precision: what the errors look like, if it was measured on this call.
     """
@@ -288,6 +289,7 @@ class Verified(Message, frozen=True, kw_only=True):
     wrong: int = 0
     max_abs_err: float | None = None
     ref_max_abs_err: float | None = None
+    of_allowed: float | None = None
     exact: str = ""
     worst: WorstElement | None = None
     effective_precision: EffectivePrecision | None = None
