@@ -383,6 +383,10 @@ def test_options_stand_in_for_the_problems_rules(grader: FakeGrader) -> None:
         "require": "anything",
         "eval-mode": "reference and candidate under eval()",
     }
+    inexact = options_for(grader, "--tolerance", "reference")
+    given = inexact.applied_to(load_problem("groupnorm"))
+    assert (given.tolerance, given.rule) == (1e-5, "reference")
+    assert "weaker" in inexact.overrides()["tolerance"]
     loose = options_for(grader, "--tolerance", "1e-3")
     given = loose.applied_to(load_problem("groupnorm"))
     assert (given.tolerance, given.rule, loose.overrides()) == (

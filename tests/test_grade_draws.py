@@ -168,3 +168,16 @@ def test_kernelbenchs_rule_asks_nothing_of_the_references_precision() -> None:
         require_sound(reference, expected, must_have_elements=True)
     theirs = msgspec.structs.replace(expected, absolute=1e-4)
     require_sound(reference, theirs, must_have_elements=True)
+
+
+def test_an_inexact_reference_can_be_what_is_asked_for() -> None:
+    """Its own error is allowed twice, and no more."""
+    reference = made("(x + 1e5) - 1e5")
+    inputs, expected = reference.expect(0)
+    with pytest.raises(ProblemFault, match="--tolerance reference"):
+        require_sound(reference, expected, must_have_elements=True)
+    reference.rule = "reference"
+    require_sound(reference, expected, must_have_elements=True)
+    (x,) = inputs
+    for out, status in ((x, Status.PASSED), (x + 0.1, Status.WRONG_VALUES)):
+        assert compare([out], expected, 1e-5, full=False).status is status

@@ -4,7 +4,7 @@ import math
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import click
 from click.shell_completion import CompletionItem
@@ -12,7 +12,7 @@ from click.shell_completion import CompletionItem
 from kernelgen.destination import check_destination
 from kernelgen.errors import KernelgenFault
 from kernelgen.grading.options import BASELINES, GradeOptions
-from kernelgen.problem.record import LARGEST_TOLERANCE, Backend
+from kernelgen.problem.record import LARGEST_TOLERANCE, Backend, OtherRule
 from kernelgen.problem.schedules import architecture_of
 
 Option = Callable[[Any], Any]
@@ -109,7 +109,7 @@ def numbers_of(text: str) -> frozenset[int]:
 
 
 def _tolerance(text: str) -> float | str:
-    if text == "kernelbench":
+    if text in _RULES:
         return text
     try:
         number = float(text)
@@ -118,7 +118,7 @@ def _tolerance(text: str) -> float | str:
     if not 0 < number <= LARGEST_TOLERANCE:
         raise click.BadParameter(
             f"{text!r}: write a number above 0 and at most {LARGEST_TOLERANCE}, such as 1e-4, or "
-            "`kernelbench`"
+            f"one of {', '.join(_RULES)}"
         )
     return number
 
@@ -174,11 +174,13 @@ BASELINE = click.option(
     callback=lambda _context, _option, names: tuple(dict.fromkeys(names)) or None,
     help="What to compare times with; repeatable. Else eager and compile, on a CPU eager.",
 )
+_RULES = get_args(OtherRule)
 TOLERANCE = click.option(
     "--tolerance",
     type=_tolerance,
-    metavar="X|kernelbench",
-    help="In place of the problem's; kernelbench is |out - ref32| <= 1e-4 + 1e-4 * |ref32|.",
+    metavar=f"X|{'|'.join(_RULES)}",
+    help="In place of the problem's; reference is what float32 itself is off, however far; "
+    "kernelbench is |out - ref32| <= 1e-4 + 1e-4 * |ref32|.",
 )
 ALLOW_IMPORT = click.option(
     "--allow-import",

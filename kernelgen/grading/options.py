@@ -9,7 +9,7 @@ import msgspec
 from kernelgen.errors import UserError
 from kernelgen.grading.verdict import Verdict
 from kernelgen.hardware.device import has_gpu_driver
-from kernelgen.problem.record import KERNELBENCH_TOLERANCE, Device, Problem, Require
+from kernelgen.problem.record import KERNELBENCH_TOLERANCE, Device, OtherRule, Problem, Require
 from kernelgen.sandbox.record import Limits, Mode
 
 DeviceChoice = Literal["auto", "cuda", "cpu"]
@@ -18,7 +18,10 @@ DeviceChoice = Literal["auto", "cuda", "cpu"]
 QUICK_SAMPLES = 3
 # A candidate is called some hundred times; no honest one takes its limit so often.
 _CALLS = 10
-KERNELBENCH_RULE = "kernelbench, |out - ref32| <= 1e-4 + 1e-4 * |ref32|"
+_RULES = {
+    "kernelbench": "kernelbench, |out - ref32| <= 1e-4 + 1e-4 * |ref32|",
+    "reference": "reference, or twice what float32 is off from float64: weaker where that is far",
+}
 
 
 class Baseline(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,7 +57,8 @@ class GradeOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         problem: grade every file on this problem; None finds it from each file's header or name.
-        tolerance, require: in place of the problem's; `kernelbench` is KernelBench's rule for fp32.
+        tolerance, require: in place of the problem's; `kernelbench` is KernelBench's rule for fp32,
+            `reference` takes problems that float32 is too inexact for.
         eval_mode: grade reference and candidate under `eval()`, not in training mode.
         device: `auto` takes the device that the file's source is written for.
         baselines: which of BASELINES to time; None is what is usual on the device.
@@ -78,7 +82,7 @@ class GradeOptions(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     problem: Problem | None = None
-    tolerance: float | Literal["kernelbench"] | None = None
+    tolerance: float | OtherRule | None = None
     require: Require | None = None
     eval_mode: bool = False
     device: DeviceChoice = "auto"
@@ -125,8 +129,10 @@ class GradeOptions(msgspec.Struct, frozen=True, kw_only=True):
     def applied_to(self, problem: Problem) -> Problem:
         """Return a problem with what was asked for in place of its own."""
         given: dict[str, Any] = {}
-        if self.tolerance == "kernelbench":
-            given |= {"tolerance": KERNELBENCH_TOLERANCE, "rule": "kernelbench"}
+        if isinstance(self.tolerance, str):
+            given["rule"] = self.tolerance
+            if self.tolerance == "kernelbench":
+                given["tolerance"] = KERNELBENCH_TOLERANCE
         elif self.tolerance is not None:
             given["tolerance"] = self.tolerance
         if self.require is not None:
@@ -138,7 +144,7 @@ class GradeOptions(msgspec.Struct, frozen=True, kw_only=True):
     def overrides(self) -> dict[str, str]:
         """Name, by option, what was asked for in place of the problem's or the usual."""
         told = {
-            "tolerance": KERNELBENCH_RULE if self.tolerance == "kernelbench" else self.tolerance,
+            "tolerance": _RULES.get(str(self.tolerance), self.tolerance),
             "require": self.require,
             "eval-mode": "reference and candidate under eval()" if self.eval_mode else None,
             "quick": f"{QUICK_SAMPLES} samples, no torch.compile" if self.quick else None,

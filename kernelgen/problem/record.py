@@ -20,12 +20,14 @@ Require = Literal["own_kernel", "anything"]
 Libraries = Literal["allowed", "forbidden"]
 """Whether kernels of cuBLAS, cuDNN, ATen and the like may do a part of the work."""
 
-Buffers = Literal["ignored", "compared"]
 Algebra = Literal["allowed", "forbidden"]
+Buffers = Literal["ignored", "compared"]
 """Whether each timed call counts as one after a change of the parameters, or none does."""
 
-Rule = Literal["exact", "kernelbench"]
-"""The standard for outputs: the exact result, or the fp32 reference as KernelBench has it."""
+OtherRule = Literal["reference", "kernelbench"]
+Rule = Literal["exact", OtherRule]
+"""The standard for outputs: the exact result; that, however far the fp32 reference is from it; or
+the fp32 reference as KernelBench has it."""
 
 DEFAULT_TOLERANCE = 1e-5
 LARGEST_TOLERANCE = 1e-2

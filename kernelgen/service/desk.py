@@ -23,7 +23,7 @@ from kernelgen.grading.queue.journal import Journal
 from kernelgen.grading.verdict import Owner, Verdict
 from kernelgen.problem.kernelbench_file import read_kernelbench_problem
 from kernelgen.problem.library import load_problem, problem_names
-from kernelgen.problem.record import LARGEST_TOLERANCE, Problem
+from kernelgen.problem.record import LARGEST_TOLERANCE, OtherRule, Problem
 from kernelgen.service.grader import Grader
 from kernelgen.solution.file import read_solution
 
@@ -48,14 +48,15 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         time: whether to time the candidate.
         baselines: to time beside it.
         timing_budget_s: for the timed calls of one candidate, in seconds.
-        tolerance, require: in place of the problem's; `kernelbench` is KernelBench's rule for fp32.
+        tolerance, require: in place of the problem's; `kernelbench` is KernelBench's rule for fp32,
+            `reference` takes problems that float32 is too inexact for.
         eval_mode: grade both sides under eval().
     """
 
     time: bool | None = None
     baselines: Annotated[tuple[str, ...], msgspec.Meta(max_length=5)] | None = None
     timing_budget_s: Seconds | None = None
-    tolerance: Tolerance | Literal["kernelbench"] | None = None
+    tolerance: Tolerance | OtherRule | None = None
     require: Literal["own_kernel", "anything"] | None = None
     eval_mode: bool | None = None
 

@@ -37,6 +37,7 @@ class Reference:
 
     Attributes:
         name: of the case.
+        rule: the same.
         code: the problem's, which makes its inputs.
         mutates_inputs: some call so far wrote into its inputs.
         draws: some call so far drew random numbers from a default generator.
@@ -56,7 +57,7 @@ class Reference:
         rule: Rule = "exact",
         eval_mode: bool = False,
     ) -> None:
-        self.name, self._rule, self._device = name, rule, device
+        self.name, self.rule, self._device = name, rule, device
         self._batch_independent = batch_independent
         self.code = ProblemCode(
             name=name, source=source, device=device, seed=seed, eval_mode=eval_mode
@@ -205,7 +206,7 @@ class Reference:
             ref32=tensors,
             exact_chunks=chunks,
             exact=exact,
-            absolute=KERNELBENCH_TOLERANCE if self._rule == "kernelbench" else None,
+            absolute=KERNELBENCH_TOLERANCE if self.rule == "kernelbench" else None,
             rankings=self._rankings(inputs, tensors, seed),
         )
         return inputs, self._drawn_alike(expected)
