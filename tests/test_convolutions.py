@@ -1,6 +1,8 @@
 """Convolutions of our own: which taps read where, and the kernels in the emulation and on a GPU."""
 
+import ctypes
 import random
+import re
 from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
@@ -169,6 +171,8 @@ SAMPLES = {
     "few, strided": (CONV2, "3, 24, (5, 3), (3, 2), (2, 1)", "2, 3, 33, 41", "torch.relu(y)"),
     "few, planes": (CONV3, "4, 12, (3, 2, 3), 2, 1, 2", "2, 4, 9, 10, 21", "y.softmax(1)"),
     "few, mostly outside": (CONV2, "2, 4, 3, padding=4", "2, 2, 4, 5", "y"),
+    # There are more tiles than blocks, so that some have two.
+    "few, many images": (CONV2, "2, 24, 3, padding=1", "600, 2, 2, 3", "y"),
     "turned": (TURNED2, "8, 20, 3, padding=1", "2, 8, 6, 9", "y + other"),
     "turned by two": (
         TURNED2,
@@ -273,6 +277,34 @@ def test_a_convolution_gives_what_torch_gives(
         # Another number of images is the main case's; another width is the general kernel's.
         it.check(torch.cat([x, x[:1]]))
         it.check(torch.cat([x, x], -1))
+
+
+# In place of what reads an input.
+_WATCHED = """
+static const float *begin, *end;
+extern "C" { int outside = 0; }
+static float watched(const float* at) { return at >= begin && at < end ? *at : ++outside; }
+"""
+
+
+@pytest.mark.ci
+@pytest.mark.parametrize("name", [*(n for n in SAMPLES if n.startswith("few")), "logsumexp"])
+def test_few_read_nothing_outside_of_their_input(
+    name: str, tmp_path: Path, compiled_folder: Path
+) -> None:
+    def watching(source: str) -> str:
+        size = "images * channels * in_d * in_h * in_w"
+        given = "Arguments arguments = {input, weight};"
+        assert given in source
+        source = source.replace(given, f"{given} begin = input, end = input + {size};")
+        source, count = re.subn(r"__ldg\((channel|from) \+", r"watched(\1 +", source)
+        assert count
+        return emulated(_WATCHED + source)
+
+    with mock.patch.object(planned_models, "emulated", watching):
+        it = planned(tmp_path, compiled_folder, name)
+    it.check()
+    assert not ctypes.c_int.in_dll(it.library, "outside").value
 
 
 @pytest.mark.ci
@@ -416,6 +448,12 @@ MUTANTS = {
     "a pixel has a channel": ("softmax", "line_of(filter, slab) * kLinePitch", "0"),
     "few channels are one": ("logsumexp", "from += kPlane;", ";"),
     "blocks are the first": ("group norm's mean, few", "start_of(at) - low", "start_of(at)"),
+    "all tiles of a block are the first": (
+        "few, many images",
+        "place_of(first)",
+        "place_of(blockIdx.x * kTile)",
+    ),
+    "what is copied is not kept": ("few, many blocks", "turn ^= 1", "turn"),
     "neighbours are one": ("mean of eight neighbours", "sums[residue][filter]", "sums[0][filter]"),
 }
 
