@@ -168,6 +168,7 @@ SAMPLES = {
     "one pixel": (CONV2, "8, 8, 3, padding=1", "1, 8, 1, 1", "y"),
     "wide filters": (CONV2, "3, 8, (1, 11), padding=(0, 5)", "1, 3, 4, 50", "y"),
     "few, many blocks": (CONV2, "2, 4, 3", "2, 2, 30, 60", "y.amax(1)"),
+    "few, causal": (CONV1, "2, 4, 4, padding=3", "2, 2, 300", "y.relu()"),
     "few, strided": (CONV2, "3, 24, (5, 3), (3, 2), (2, 1)", "2, 3, 33, 41", "torch.relu(y)"),
     "few, planes": (CONV3, "4, 12, (3, 2, 3), 2, 1, 2", "2, 4, 9, 10, 21", "y.softmax(1)"),
     "few, mostly outside": (CONV2, "2, 4, 3, padding=4", "2, 2, 4, 5", "y"),

@@ -162,7 +162,10 @@ def _between(g: Geometry, lattice: tuple[int, ...], block: int) -> int:
         return z * depth + y * height + x * width
 
     image, line = prod(lattice), lattice[2]
-    if start(line - 1) >= height or start(lattice[1] * line - 1) >= depth:
+    plane = lattice[1] * line
+    if (line < plane and start(line - 1) >= height) or (
+        plane < image and start(plane - 1) >= depth
+    ):
         return -1
     return max(start(min(at + block, image) - 1) - start(at) for at in range(0, image, block))
 
