@@ -1,5 +1,7 @@
 """The contract of an engine: all that planning, rendering and reports ask of a kind of stage."""
 
+# ruff: noqa: ARG002 - what a kind of stage has no use for, the contract gives it all the same
+
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping
 from typing import ClassVar, Generic, NamedTuple, TypeVar
@@ -86,7 +88,6 @@ class Engine(ABC, Generic[Record]):
 
         It is asked only for nodes of one result, of float32, bool or int64.
         """
-        del node, types
         return None
 
     def replacement(
@@ -101,7 +102,6 @@ class Engine(ABC, Generic[Record]):
         `types` are those in memory; `weights` the Model's parameters and buffers. A CPU has no
         architecture here.
         """
-        del stage, types, weights, arch
         return None
 
     def fused(
@@ -111,7 +111,6 @@ class Engine(ABC, Generic[Record]):
 
         () if that cannot be, or takes longer. `others` are the names of other kernels.
         """
-        del first, second, others, arch
         return ()
 
     def gathered(
@@ -122,22 +121,18 @@ class Engine(ABC, Generic[Record]):
         () if `second`, a reduction that reads the result of `first`, is not of that kind. The
         result may have other readers, and may be read as one of `views`.
         """
-        del first, second, views, others
         return ()
 
     def with_way(self, stage: Record, arch: Architecture | None) -> Kernel:
         """Return a stage in the way that suits an architecture; a CPU has none here."""
-        del arch
         return stage
 
     def schedule(self, stage: Record, arch: str) -> Schedule | None:
         """Return the schedule that a stage's sizes suggest; None if its kernels have none."""
-        del stage, arch
         return None
 
     def work(self, stage: Record) -> Work:
         """Return what a stage computes at its main shape."""
-        del stage
         return Work()
 
     @abstractmethod
@@ -150,5 +145,4 @@ class Engine(ABC, Generic[Record]):
 
     def shared_text(self, stage: Record, target: Target) -> StageText | None:
         """Return text that stages of other sizes share; None if this kind has no such text."""
-        del stage, target
         return None

@@ -85,9 +85,7 @@ def cpp_environment(folder: Path | None = None) -> jinja2.Environment:
 @cache
 def python_environment() -> jinja2.Environment:
     """Return the environment of `*.py.jinja`: the same, with Python's literals and comments."""
-    return cpp_environment().overlay(
-        line_statement_prefix="#%", finalize=to_python, keep_trailing_newline=True
-    )
+    return cpp_environment().overlay(line_statement_prefix="#%", finalize=to_python)
 
 
 def templates_hash(given: Iterable[tuple[jinja2.Environment, str]]) -> str:

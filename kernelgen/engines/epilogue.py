@@ -6,7 +6,8 @@ import msgspec
 
 from kernelgen.engines.map import Map
 from kernelgen.engines.naming import SUMS, Names
-from kernelgen.engines.stage import Kernel, Operand, Step, StepValue, operands_of
+from kernelgen.engines.stage import Kernel, Operand, Step, StepValue, read_by
+from kernelgen.engines.text.alike import names_in
 
 
 def with_epilogue(first: Kernel, second: Kernel, others: Names) -> tuple[Kernel, ...]:
@@ -18,12 +19,9 @@ def with_epilogue(first: Kernel, second: Kernel, others: Names) -> tuple[Kernel,
         return ()
     made = str(first.result.of)
     known = {first.result.value: made} | {o.value: o.name for o in first.mapped_again}
-    taken = [*(o.name for o in operands_of(first)), *(step.name for step in first.all_steps)]
-    taken += [a.name for a in first.accumulators]
     # Before a bias, a product has a name that no operand has.
-    taken += [str(value) for step in first.all_steps for value in step.arguments.values()]
-    taken += [str(result.of) for result in first.results]
-    names = Renaming(second, known, taken=(SUMS, *taken))
+    read = (*read_by(first.all_steps), *(result.of for result in first.results))
+    names = Renaming(second, known, taken=(SUMS, *names_in(first), *map(str, read)))
     result = msgspec.structs.replace(second.result, of=names.new(second.result.of))
     name = others.kernel((first.name, second.name), first.name)
     followed = first.followed_by(names.further, names.steps)

@@ -1,11 +1,9 @@
 """A library stage: an operator that stays in torch, as a Python expression."""
 
-import math
-
 from kernelgen.engines.naming import without_overload
 from kernelgen.engines.stage import Library
 from kernelgen.engines.text.stage_text import StageText
-from kernelgen.graph.graph import Argument, Named, Reference
+from kernelgen.graph.graph import Argument, Named, Reference, written
 
 # Methods of a tensor that take what the operator takes, in the same order.
 _METHODS = frozenset(
@@ -41,23 +39,19 @@ def render_library(stage: Library) -> StageText:
 
 
 def _call(stage: Library, arguments: list[tuple[str, Argument]]) -> list[str]:
-    """Return the arguments of a call; a factory's device is the inputs'."""
-    found = []
-    for name, argument in arguments:
-        value = "{.device}" if argument == Named("device") else _python(argument)
-        found.append(f"{name}={value}" if name in stage.named else value)
-    return found
+    """Return the arguments of a call."""
+    return [f"{name}=" * (name in stage.named) + _python(value) for name, value in arguments]
 
 
 def _python(argument: Argument) -> str:
     match argument:
         case Reference():
             return "{" + argument.name + "}"
+        case Named(name="device"):  # a factory's is the inputs'
+            return "{.device}"
         case Named():
             return f"torch.{argument.name}"
         case tuple():
             return f"[{', '.join(_python(item) for item in argument)}]"
-        case float() if not math.isfinite(argument):
-            return f'float("{argument}")'
         case _:
-            return repr(argument)
+            return written(argument)

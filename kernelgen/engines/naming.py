@@ -3,6 +3,7 @@
 import keyword
 import re
 from collections.abc import Iterable
+from itertools import accumulate, groupby
 
 from kernelgen.engines.operators import OPERATORS
 from kernelgen.engines.stage import Step
@@ -77,14 +78,9 @@ class Names:
     def kernel(self, parts: Iterable[Step | str], fallback: str) -> str:
         """Return a kernel's name, made of those of its operators."""
         words = [part if isinstance(part, str) else part.operator for part in parts]
-        kept = [word for word, before in zip(words, ["", *words], strict=False) if word != before]
-        name = ""
-        for word in kept:
-            longer = f"{name}_{word}" if name else word
-            if len(longer) > _LONGEST:
-                break
-            name = longer
-        return self._once(name or fallback)
+        names = accumulate((word for word, _ in groupby(words)), "{}_{}".format)
+        short = [name for name in names if len(name) <= _LONGEST]
+        return self._once(short[-1] if short else fallback)
 
     def _once(self, name: str) -> str:
         found, number = name, 1

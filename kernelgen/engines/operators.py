@@ -6,9 +6,9 @@ formula is long; tests/test_operators.py holds each row to torch.
 
 # ruff: noqa: E501 - a row of the table is a line
 
+import ctypes
 import math
 import re
-import struct
 from collections.abc import Iterable, Mapping
 from typing import Final, Literal, TypeAlias
 
@@ -131,11 +131,7 @@ def literal(value: Number, *, whole: bool = False) -> str:
 
 
 def _float32(value: float) -> float:
-    try:
-        (nearest,) = struct.unpack("f", struct.pack("f", value))
-    except OverflowError:
-        return math.copysign(math.inf, value)
-    return float(nearest)
+    return ctypes.c_float(value).value
 
 
 def _equal(value: object, wanted: object) -> bool:

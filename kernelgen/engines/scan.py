@@ -6,9 +6,9 @@ from typing import Literal
 from kernelgen.engines.engine import Claim, Engine, Given, Target
 from kernelgen.engines.stage import Kernel, Result
 from kernelgen.engines.text.names import gathered_names, text_of
+from kernelgen.engines.text.reading import power_of_two
 from kernelgen.engines.text.stage_text import StageText, in_words
 from kernelgen.graph.graph import Node, TensorType
-from kernelgen.problem.record import Backend
 
 _ATEN: dict[str, Literal["sum", "prod"]] = {"scan_sum": "sum", "scan_prod": "prod"}
 _KINDS = {"sum": "sum", "prod": "product"}
@@ -52,7 +52,25 @@ class ScanEngine(Engine[Scan]):
 
     def text(self, stage: Scan, target: Target) -> StageText:
         """Return a scan as text."""
-        return _text(stage, target.backend)
+        given = gathered_names(stage, target.backend, [stage.of])
+        length, is_rows = stage.shape[-1], stage.dim in {-1, len(stage.shape) - 1}
+        kind = _KINDS[stage.kind]
+        summary = f"the cumulative {kind} of {given['formula']} along dimension {stage.dim}"
+        summary += ", from the end" * stage.reverse
+        summary += ", each without its own element" * stage.exclusive
+        given |= {
+            "kind": stage.kind,
+            "dim": stage.dim,
+            "reverse": stage.reverse,
+            "exclusive": stage.exclusive,
+            "is_rows": is_rows,
+            # Along a dimension that is counted from the front, it is not the last of every rank.
+            "moved": is_rows and stage.dim >= 0 and not given["spread"],
+            # As a row of the main shape needs.
+            "threads": min(max(_WARP, power_of_two(-(-length // _OF_THREAD))), _MOST_THREADS),
+            "summary": summary,
+        }
+        return text_of(stage, target.backend, f"{summary[0].upper()}{summary[1:]}", given)
 
 
 def _made(given: Given) -> Scan:
@@ -74,32 +92,3 @@ def _made(given: Given) -> Scan:
         of=given.of,
         results=(Result(value=node.name, of="scanned", type=given.types[node.name]),),
     )
-
-
-def _text(stage: Scan, backend: Backend) -> StageText:
-    given = gathered_names(stage, backend, [stage.of])
-    is_rows = stage.dim in {-1, len(stage.shape) - 1}
-    summary = (
-        f"the cumulative {_KINDS[stage.kind]} of {given['formula']} along dimension {stage.dim}"
-    )
-    summary += ", from the end" * stage.reverse + ", each without its own element" * stage.exclusive
-    given |= {
-        "kind": stage.kind,
-        "dim": stage.dim,
-        "reverse": stage.reverse,
-        "exclusive": stage.exclusive,
-        "is_rows": is_rows,
-        # Along a dimension that is counted from the front, it is not the last of every rank.
-        "moved": is_rows and stage.dim >= 0 and not given["spread"],
-        "threads": _threads(stage.shape[-1]),
-        "summary": summary,
-    }
-    return text_of(stage, backend, f"{summary[0].upper()}{summary[1:]}", given)
-
-
-def _threads(length: int) -> int:
-    """Return how many threads a row of the main shape needs, a power of 2."""
-    threads = _WARP
-    while threads < _MOST_THREADS and threads * _OF_THREAD < length:
-        threads *= 2
-    return threads

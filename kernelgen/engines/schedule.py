@@ -1,9 +1,9 @@
 """Launch numbers and their legality: a schedule that exists can be compiled and launched.
 
-Each number says which values `kernelgen tune` tries for it; one without `tried` is never changed.
+Each number says which values `kernelgen tune` tries for it.
 """
 
-from typing import Annotated, Any
+from typing import Annotated, get_args
 
 import msgspec
 
@@ -106,7 +106,7 @@ class RegistersSchedule(msgspec.Struct, frozen=True, kw_only=True):
     items: Annotated[int, tried(4, 8, 16, 32)] = 16
 
     def __post_init__(self) -> None:
-        _need_items(self.items)
+        _need_range("items", self.items, _VECTOR, _ITEMS_LIMIT, of=_VECTOR)
 
 
 class CacheSchedule(msgspec.Struct, frozen=True, kw_only=True):
@@ -122,7 +122,7 @@ class CacheSchedule(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         _need_block("threads", self.threads)
-        _need_items(self.items)
+        _need_range("items", self.items, _VECTOR, _ITEMS_LIMIT, of=_VECTOR)
 
 
 class CppSchedule(msgspec.Struct, frozen=True, kw_only=True):
@@ -153,10 +153,7 @@ class ChainSchedule(msgspec.Struct, frozen=True, kw_only=True):
     group_rows: Annotated[int, tried(4, 8, 16)] = 8
 
     def __post_init__(self) -> None:
-        columns = self.tile_columns
-        if columns % 8 or not _LEAST_COLUMNS <= columns <= _HOPPER_COLUMNS:
-            limit = f"a multiple of 8 from {_LEAST_COLUMNS} to {_HOPPER_COLUMNS}"
-            raise ValueError(f"tile_columns must be {limit}, not {columns}")
+        _need_range("tile_columns", self.tile_columns, _LEAST_COLUMNS, _HOPPER_COLUMNS, of=8)
         _need_range("group_rows", self.group_rows, 1, _GROUP_ROWS_LIMIT)
 
 
@@ -188,25 +185,15 @@ Schedule = (
 
 def tried_values(kind: type[Schedule]) -> dict[str, tuple[int, ...]]:
     """Return the values worth trying for each number of a schedule, in the order of the numbers."""
-    return {field.name: _tried(field.type) for field in msgspec.structs.fields(kind)}
-
-
-def _tried(annotation: Any) -> tuple[int, ...]:
-    marks = getattr(annotation, "__metadata__", ())
-    extras = [mark.extra or {} for mark in marks if isinstance(mark, msgspec.Meta)]
-    return next((extra["tried"] for extra in extras if "tried" in extra), ())
+    marks = ((field.name, get_args(field.type)[1]) for field in msgspec.structs.fields(kind))
+    return {name: mark.extra["tried"] for name, mark in marks}
 
 
 def _need_block(name: str, threads: int) -> None:
-    if threads % _WARP or not _WARP <= threads <= _THREADS_LIMIT:
-        raise ValueError(f"{name} must be a multiple of 32 from 32 to 1024, not {threads}")
+    _need_range(name, threads, _WARP, _THREADS_LIMIT, of=_WARP)
 
 
-def _need_items(items: int) -> None:
-    if items % _VECTOR or not _VECTOR <= items <= _ITEMS_LIMIT:
-        raise ValueError(f"items must be a multiple of 4 from 4 to 32, not {items}")
-
-
-def _need_range(name: str, value: int, least: int, most: int) -> None:
-    if not least <= value <= most:
-        raise ValueError(f"{name} must be from {least} to {most}, not {value}")
+def _need_range(name: str, value: int, least: int, most: int, *, of: int = 1) -> None:
+    if value % of or not least <= value <= most:
+        multiple = f"a multiple of {of} " if of > 1 else ""
+        raise ValueError(f"{name} must be {multiple}from {least} to {most}, not {value}")

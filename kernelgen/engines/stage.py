@@ -237,6 +237,11 @@ def operands_of(stage: Kernel) -> tuple[Operand, ...]:
     return (*stage.operands, *stage.beside)
 
 
+def read_by(steps: Iterable[Step]) -> list[StepValue]:
+    """Return the arguments of steps, in order."""
+    return [value for step in steps for value in step.arguments.values()]
+
+
 def reads(stage: Stage) -> list[str]:
     """Return the values that a stage reads."""
     if isinstance(stage, Library):

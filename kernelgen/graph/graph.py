@@ -64,12 +64,7 @@ class TensorType(msgspec.Struct, frozen=True, kw_only=True):
 
 def strides_of(shape: Sequence[int]) -> tuple[int, ...]:
     """Return the strides of contiguous memory."""
-    strides: list[int] = []
-    step = 1
-    for size in reversed(shape):
-        strides.insert(0, step)
-        step *= max(size, 1)
-    return tuple(strides)
+    return tuple(prod(max(size, 1) for size in shape[d + 1 :]) for d in range(len(shape)))
 
 
 def is_contiguous(found: TensorType) -> bool:
@@ -283,11 +278,9 @@ def is_plain(value: object) -> bool:
         return all(map(is_plain, (*value, *value.values())))
     if type(value) in {list, tuple}:
         return all(map(is_plain, cast("list[object]", value)))
-    return (
-        value is None
-        or (type(value) is float and math.isfinite(value))
-        or (type(value) in {bool, int, str})
-    )
+    if type(value) is float:
+        return math.isfinite(value)
+    return value is None or type(value) in {bool, int, str}
 
 
 # Addresses, functions of one name, orders of sets, and names of the module that is traced.
@@ -339,13 +332,12 @@ def written(value: object, known: Callable[[object], str | None] = lambda _: Non
 
 def references(*arguments: Argument) -> list[str]:
     """Return the names of the values in arguments."""
-    found: list[str] = []
-    for argument in arguments:
-        if isinstance(argument, Reference):
-            found.append(argument.name)
-        elif isinstance(argument, tuple):
-            found += references(*argument)
-    return found
+    return [item.name for item in items_of(*arguments) if isinstance(item, Reference)]
+
+
+def items_of(*arguments: Argument) -> list[Item]:
+    """Return arguments, those that are tuples item by item."""
+    return [item for one in arguments for item in (one if isinstance(one, tuple) else (one,))]
 
 
 def renamed(argument: Argument, name_of: Callable[[str], str]) -> Argument:

@@ -35,10 +35,9 @@ class Resize(msgspec.Struct, frozen=True, kw_only=True):
 
     def shape(self, shape: Sequence[int]) -> tuple[int, ...]:
         """Return a shape with the size doubled."""
-        doubled = (
+        return tuple(
             2 * s if s == self.size and not (self.first and d) else s for d, s in enumerate(shape)
         )
-        return tuple(doubled)
 
 
 def resizes_of(graph: Graph) -> list[list[Resize]]:
@@ -159,11 +158,9 @@ class _Sizes:
             return own
         size = self._resize.size
         # A number that is a reference by now follows another size as well.
-        follows = type(own) is int and other == 2 * own and own % size == 0
-        if not follows:
+        if type(own) is not int or other != 2 * own or own % size:
             self.understood = False
             return own
-        assert isinstance(own, int)
         if own not in self.inputs:
             self.inputs[own] = self._input(own // size)
         return Reference(self.inputs[own].name)

@@ -116,7 +116,6 @@ class Linting:
             self._environment, self._device_name = ready.environment, ready.device_name
             for position, case in enumerate(problem.all_cases()):
                 self._phase(f"{problem.name}: {case.name}")
-                begin = time.monotonic()
                 found.append(self._lint_case(oracle, problem, case.name, position))
         except Judged as judged:
             found.append(_case(problem, "", begin, status=judged.status, reason=judged.reason))

@@ -15,20 +15,20 @@ class Signature(msgspec.Struct, frozen=True, kw_only=True):
         positional: how many parameters may be given by position.
         required: how many of them have no default.
         variadic: there is a `*args`.
-        required_keywords: keyword-only parameters without a default.
+        needs_keywords: a keyword-only parameter has no default.
         text: the parameters as one would read them, such as `(x, eps=1e-05)`.
     """
 
     positional: int = 0
     required: int = 0
     variadic: bool = False
-    required_keywords: tuple[str, ...] = ()
+    needs_keywords: bool = False
     text: str = "()"
 
     def accepts(self, count: int) -> bool:
         """Whether a call with `count` positional arguments and nothing else binds."""
         fits = self.required <= count and (self.variadic or count <= self.positional)
-        return fits and not self.required_keywords
+        return fits and not self.needs_keywords
 
 
 def signature_of(function: Function, *, method: bool) -> Signature:
@@ -41,12 +41,11 @@ def signature_of(function: Function, *, method: bool) -> Signature:
         (args.posonlyargs or args.args).pop(0)
     positional = len(args.posonlyargs) + len(args.args)
     del args.defaults[: max(0, len(args.defaults) - positional)]  # that of self
-    keywords = zip(args.kwonlyargs, args.kw_defaults, strict=True)
     return Signature(
         positional=positional,
         required=positional - len(args.defaults),
         variadic=args.vararg is not None,
-        required_keywords=tuple(arg.arg for arg, default in keywords if default is None),
+        needs_keywords=None in args.kw_defaults,
         text=f"({ast.unparse(args)})",
     )
 

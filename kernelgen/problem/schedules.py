@@ -58,9 +58,7 @@ def read_schedules(
     Raises:
         ProblemError: a table is not a mapping of architectures to whole numbers.
     """
-    entries: dict[str, ScheduleEntry] = {}
-    if own is not None:
-        entries |= _entries(own)
+    entries = {} if own is None else _entries(own)
     if tuned is not None:
         try:
             table = read_tree(tuned_file(path), tuned).fields((_KEY,), (_KEY,))[_KEY]

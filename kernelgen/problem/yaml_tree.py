@@ -108,9 +108,8 @@ class YamlValue:
         for name, value in pairs:
             if name not in allowed:
                 close = difflib.get_close_matches(name, [k for k in allowed if k not in names], n=1)
-                mend = (
-                    f"did you mean `{close[0]}`?" if close else f"known keys: {', '.join(allowed)}"
-                )
+                known = f"known keys: {', '.join(allowed)}"
+                mend = f"did you mean `{close[0]}`?" if close else known
                 raise value.error(f"unknown key; {mend}", line=value.key_line)
         missing = [name for name in required if name not in names]
         if missing:

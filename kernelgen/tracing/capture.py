@@ -19,7 +19,7 @@ import msgspec
 
 from kernelgen.child_python import python_command
 from kernelgen.errors import KernelgenFault, ProblemError
-from kernelgen.graph.graph import Graph, Named, is_plain
+from kernelgen.graph.graph import Graph, Named, is_plain, items_of
 from kernelgen.graph.sizes import Resize
 from kernelgen.problem.python_text import parse_python
 from kernelgen.problem.record import Case, Device, Problem
@@ -36,7 +36,6 @@ from kernelgen.tracing.capture_host import (
     Refused,
     Reply,
     Trace,
-    Traced,
     TraceRequest,
     frame,
     read_frame,
@@ -67,11 +66,7 @@ class NoGraphError(ProblemError):
 _KNOWN: dict[Trace, Graph | Refused] = {}
 
 
-def graph_of(
-    problem: Problem,
-    case: Case,
-    device: Device,
-) -> Graph:
+def graph_of(problem: Problem, case: Case, device: Device) -> Graph:
     """Return the graph of a case's forward, at its sizes on a device.
 
     The first call of a process takes as long as importing torch does; the same source is traced
@@ -95,9 +90,7 @@ def close() -> None:
 
 
 def graphs_of(
-    problem: Problem,
-    asked: Iterable[tuple[Case, Resize | None]],
-    device: Device,
+    problem: Problem, asked: Iterable[tuple[Case, Resize | None]], device: Device
 ) -> list[Graph | ProblemError]:
     """Return several graphs of a problem, or why there is none: one process traces them all.
 
@@ -144,38 +137,37 @@ def _traced(traces: tuple[Trace, ...], imports: tuple[str, ...]) -> list[Graph |
         return [Refused(kind="graph", message=f"the process that traces it {answer.ended}")]
     try:
         replies = msgspec.msgpack.decode(answer.reply, type=tuple[Reply, ...])
-        for reply in replies:
-            if isinstance(reply, NotContained):
-                raise KernelgenFault(
-                    f"kernelgen could not contain a problem: {reply.reason}; "
-                    "`kernelgen doctor` says what this machine offers"
-                )
-        graphs = [_checked(r) if isinstance(r, Traced) else r for r in replies]
-        return [g for _, g in zip(traces, graphs, strict=True) if not isinstance(g, NotContained)]
+        return [_checked(reply) for _, reply in zip(traces, replies, strict=True)]
     except (msgspec.MsgspecError, RecursionError, SyntaxError, TypeError, ValueError) as error:
         message = f"the process that traces it sent no graph: {error}"
         return [Refused(kind="graph", message=message)] * len(traces)
 
 
-def _checked(traced: Traced) -> Graph:
+def _checked(reply: Reply) -> Graph | Refused:
     """Return a graph whose values are made before they are read, under names that may be printed.
 
     Paths of parameters may be any text: rendering quotes what is no name.
 
     Raises:
         ValueError: it is none that a trace makes.
+        KernelgenFault: the process was not contained, and traced nothing.
     """
-    graph, made_with = traced.graph, ast.literal_eval(traced.made_with)
+    if isinstance(reply, NotContained):
+        raise KernelgenFault(
+            f"kernelgen could not contain a problem: {reply.reason}; "
+            "`kernelgen doctor` says what this machine offers"
+        )
+    if isinstance(reply, Refused):
+        return reply
+    graph, made_with = reply.graph, ast.literal_eval(reply.made_with)
     known: set[str] = set()
     for one in graph.inputs:
         _check_names(one.name, one.type.dtype, *([one.size.input] if one.size else []))
         _check_text(*([one.text] if one.text else []))
         known.add(one.name)
     for node in graph.nodes:
-        given = [
-            a for one in node.arguments.values() for a in (one if type(one) is tuple else (one,))
-        ]
-        named = [a.name for a in given if isinstance(a, Named)]
+        items = items_of(*node.arguments.values())
+        named = [item.name for item in items if isinstance(item, Named)]
         dtypes = [found.dtype for found in node.results if found]
         _check_names(node.name, node.aten.replace("::", "."), *node.arguments, *named, *dtypes)
         if not known.issuperset(node.reads) or not node.results:

@@ -11,6 +11,7 @@ import selectors
 import signal
 import struct
 import time
+import traceback
 import warnings
 from typing import IO
 
@@ -239,11 +240,9 @@ def _reply(asked: Trace) -> Reply:
         return Refused(kind="inputs", message=str(error))
     except BaseException as error:  # noqa: BLE001 - the problem's code may raise anything
         line, kind = 0, type(error).__name__
-        frame_of = error.__traceback__
-        while frame_of is not None:
-            if frame_of.tb_frame.f_code.co_filename == SOURCE_NAME:
-                line = frame_of.tb_lineno
-            frame_of = frame_of.tb_next
+        for of, number in traceback.walk_tb(error.__traceback__):
+            if of.f_code.co_filename == SOURCE_NAME:
+                line = number
         if isinstance(error, SyntaxError) and error.filename == SOURCE_NAME:
             line = error.lineno or 0
         missing = error.name if isinstance(error, ModuleNotFoundError) else None

@@ -63,6 +63,11 @@ def number_of(value: torch.Tensor) -> torch.Tensor | None:
     return known.detach() if known is not None and not known.shape else None
 
 
+def memory_of(tensor: torch.Tensor) -> int:
+    """Return what tells the memory of a tensor from that of others."""
+    return int(tensor.untyped_storage()._cdata)  # noqa: SLF001
+
+
 class Reader:
     """A program's nodes, read one after the other."""
 
@@ -163,7 +168,7 @@ class Reader:
     def _know(self, node: torch.fx.Node, name: str) -> None:
         self._known[node.name] = Reference(name)
         if isinstance(node.meta["val"], torch.Tensor):
-            memory = _memory_of(node)
+            memory = memory_of(node.meta["val"])
             self._memory[node.name] = self._passed.get(memory, memory)
 
     def _call(self, node: torch.fx.Node) -> None:
@@ -176,7 +181,8 @@ class Reader:
             return
         if _passes_on(node, base):
             # It returns its input itself, which torch.export takes for a copy.
-            self._memory[node.name] = self._passed[_memory_of(node)] = self._memory[read[0]]
+            own, passed = memory_of(node.meta["val"]), self._memory[read[0]]
+            self._memory[node.name] = self._passed[own] = passed
             self._known[node.name] = self._known[read[0]]
             return
         made = _functional(_node(node, {**self._known, **self._tensors_of(node)}))
@@ -337,10 +343,6 @@ def _passes_on(node: torch.fx.Node, base: str) -> bool:
     return base in _DROPOUTS and not (node.args[1] and node.args[2])
 
 
-def _memory_of(node: torch.fx.Node) -> int:
-    return int(node.meta["val"].untyped_storage()._cdata)  # noqa: SLF001
-
-
 def _functional(node: Node) -> Node:
     """Return a call, in place of one in place the same that changes nothing, where there is one."""
     base, _, overload = node.aten.partition(".")
@@ -352,16 +354,9 @@ def _functional(node: Node) -> Node:
     return msgspec.structs.replace(node, aten=aten) if found else node
 
 
-def _call_of(
-    name: str, aten: str, arguments: dict[str, Argument], like: torch.Tensor | TensorType
-) -> Node:
-    """Return a call that no program has, whose result is like a tensor."""
-    named = tuple(one for one in arguments if one in {"dtype", "device"})
-    found = _type(like) if isinstance(like, torch.Tensor) else like
-    given = len(arguments)
-    return Node(
-        name=name, aten=aten, arguments=arguments, given=given, named=named, results=(found,)
-    )
+def _call_of(name: str, aten: str, arguments: dict[str, Argument], made: TensorType | None) -> Node:
+    """Return a call that gives all of its arguments, and has one result."""
+    return Node(name=name, aten=aten, arguments=arguments, given=len(arguments), results=(made,))
 
 
 def _base(node: torch.fx.Node) -> str:
@@ -376,10 +371,9 @@ def _node(node: torch.fx.Node, renamed: dict[str, Reference | Number]) -> Node:
         module = module.removeprefix("L['self'].").removeprefix("L['self']")
         layer = kind.rpartition(".")[2] if kind.startswith("torch.nn.modules.") else ""
     if node.target is operator.getitem:
-        pair = zip(("value", "index"), node.args, strict=True)
-        arguments = {name: _argument(value, renamed) for name, value in pair}
-        types = (_type(node.meta["val"]),)
-        return Node(name=node.name, aten="getitem", arguments=arguments, given=2, results=types)
+        value, index = (_argument(one, renamed) for one in node.args)
+        found = _type(node.meta["val"])
+        return _call_of(node.name, "getitem", {"value": value, "index": index}, found)
     target = node.target
     if not isinstance(target, torch._ops.OpOverload):  # noqa: SLF001
         words = (why for name, why in _REGIONS.items() if name in str(target))
@@ -389,17 +383,9 @@ def _node(node: torch.fx.Node, renamed: dict[str, Reference | Number]) -> Node:
     schema = target._schema  # noqa: SLF001 - torch says it nowhere else
     if schema.is_mutable and not schema.name.endswith("_"):
         raise ViewChangedError(f"forward calls {target}, which writes into its arguments")
-    parameters = schema.arguments
-    values = {
-        p.name: _argument(p.default_value if p.has_default_value() else None, renamed)
-        for p in parameters
-    }
-    given = len(node.args)
-    for parameter, value in zip(parameters, node.args, strict=False):
-        values[parameter.name] = _argument(value, renamed)
-    for name, value in node.kwargs.items():
-        values[name] = _argument(value, renamed)
-        given = max(given, list(values).index(name) + 1)
+    said, parameters = _arguments(node), schema.arguments
+    values = {p.name: _argument(said.get(p.name, p.default_value), renamed) for p in parameters}
+    given = max((place for place, name in enumerate(values, 1) if name in said), default=0)
     draws = torch.Tag.nondeterministic_seeded in target.tags
     if draws and values.get("layout") is not None and "device" in values:
         values["device"] = None  # see OnCpu

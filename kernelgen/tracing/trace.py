@@ -217,12 +217,9 @@ def _is_the_problems(error: Exception, made: Made) -> bool:
 
 def _eager_error(made: Made) -> tuple[type, str] | None:
     """Return what a new Model raises on its own inputs, with values."""
-
-    def call() -> None:
-        made.space["Model"](*made.space["get_init_inputs"]())(*made.space["get_inputs"]())
-
+    space = made.space
     try:
-        with_values(call)
+        with_values(lambda: space["Model"](*space["get_init_inputs"]())(*space["get_inputs"]()))
     except Exception as error:  # noqa: BLE001 - the problem's code may raise anything
         return type(error), str(error)
     return None

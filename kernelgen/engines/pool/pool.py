@@ -14,7 +14,7 @@ from kernelgen.engines.pool.record import POOLED, Pool, Window
 from kernelgen.engines.pool.window import window_of
 from kernelgen.engines.stage import Kernel, Result
 from kernelgen.engines.text.names import element_names, gathered_names, text_of
-from kernelgen.engines.text.reading import VECTOR
+from kernelgen.engines.text.reading import VECTOR, power_of_two
 from kernelgen.engines.text.stage_text import StageText, body_of, filled, in_words
 from kernelgen.graph.graph import Node, TensorType
 from kernelgen.problem.record import Backend
@@ -101,7 +101,7 @@ def _text(stage: Pool, backend: Backend) -> StageText:
     strip, pitch, lines = _strip(stage)
     row_bytes = fours * VECTOR * (8 if in_double else 4)
     strips = max(1, min(_THREADS // fours, _BYTES // (strip * row_bytes)))
-    lanes = min(_LANES, 1 << (outputs - 1).bit_length())
+    lanes = min(_LANES, power_of_two(outputs))
     each = min(_EACH, -(-outputs // lanes))
     varies = w.ceil_mode or (not w.count_padding and any(w.padding))
     given |= {
@@ -119,13 +119,7 @@ def _text(stage: Pool, backend: Backend) -> StageText:
         "dilation": (1,) * ones + w.dilation,
         "windows": tuple(
             (*numbers, w.ceil_mode)
-            for numbers in zip(
-                w.kernel,
-                w.stride,
-                w.padding,
-                w.dilation,
-                strict=True,
-            )
+            for numbers in zip(w.kernel, w.stride, w.padding, w.dilation, strict=True)
         ),
         "varies": w.kind == "mean" and not w.divisor and varies,
         "count_padding": w.count_padding,
@@ -156,11 +150,7 @@ def _strip(stage: Pool) -> tuple[int, int, int]:
     if len(w.kernel) == 1:
         strip = min(most, prod(stage.result.type.shape[:-1]))
         return strip, 1, strip
-    kernel, stride, dilation = (
-        w.kernel[-2],
-        w.stride[-2],
-        w.dilation[-2],
-    )
+    kernel, stride, dilation = w.kernel[-2], w.stride[-2], w.dilation[-2]
     pitch = gcd(stride, dilation)
     for strip in range(min(most, stage.result.type.shape[-2]), 1, -1):
         lines = ((strip - 1) * stride + (kernel - 1) * dilation) // pitch + 1

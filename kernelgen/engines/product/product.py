@@ -23,14 +23,8 @@ from kernelgen.engines.stage import Kernel, Library, operands_of
 from kernelgen.engines.text.finish import OF, finish_names
 from kernelgen.engines.text.names import text_of
 from kernelgen.engines.text.reading import Reading
-from kernelgen.engines.text.stage_text import (
-    StageText,
-    definition_of,
-    filled,
-    in_words,
-)
+from kernelgen.engines.text.stage_text import StageText, filled, in_words
 from kernelgen.graph.graph import TensorType
-from kernelgen.problem.record import Backend
 from kernelgen.problem.schedules import CPU
 
 # Operators of tens of instructions. Of three in a product's epilogue, one of 0.7 ms took 0.85 on an
@@ -101,41 +95,33 @@ class ProductEngine(Engine[Product]):
 
     def words(self, stage: Product) -> str:
         """Return a product as a formula of the plan's values."""
-        factors = ", ".join(operand.value for operand in stage.operands)
-        known = {MULTIPLIED: f"{stage.aten}({factors})"}
-        return filled(in_words(stage.epilogue, stage.result.of), known)
+        return _formula(stage, f"{stage.aten}({', '.join(o.value for o in stage.operands)})")
 
     def text(self, stage: Product, target: Target) -> StageText:
         """Return a product as text; its fast kernel is for an architecture."""
-        schedule = target.schedule or self.schedule(stage, target.arch)
-        return _text(stage, target.backend, target.arch, schedule)
+        fast, has_bias = stage.fast, len(stage.operands) > len("ab")
+        summary = _formula(stage, f"{stage.aten}({', '.join(o.name for o in stage.operands)})")
+        what = "Element (r, c) is the product of row r of a and column c of b"
+        what += ", plus bias[c]" * has_bias
+        what += f"; it becomes {_formula(stage, 'that')}." if stage.epilogue else "."
+        given = finish_names(stage, MULTIPLIED, target.backend, _along) | {
+            "summary": summary,
+            "what": "\n// ".join(wrap(what, 97, break_long_words=False)),
+            "arch": target.arch,
+            "fast": fast,
+            "schedule": target.schedule or self.schedule(stage, target.arch),
+            "has_bias": has_bias,
+            "turned": stage.turned,
+        }
+        runs = f", in {fast.runs} runs of the depth, whose products are added up" * (fast.runs > 1)
+        made = text_of(stage, target.backend, f"{summary}: {_HOW[fast.kernel]}{runs}", given)
+        features = "own" if target.arch == "sm_90a" else "tuned" * (target.backend == "cuda")
+        return msgspec.structs.replace(made, features=features)
 
 
-def _text(stage: Product, backend: Backend, arch: str, schedule: Schedule) -> StageText:
-    fast = stage.fast
-    text = in_words(stage.epilogue, stage.result.of)
-    summary = filled(
-        text, {MULTIPLIED: f"{stage.aten}({', '.join(o.name for o in stage.operands)})"}
-    )
-    what = "Element (r, c) is the product of row r of a and column c of b"
-    what += ", plus bias[c]" if len(stage.operands) > len("ab") else ""
-    what += f"; it becomes {filled(text, {MULTIPLIED: 'that'})}." if stage.epilogue else "."
-    names_in_templates = finish_names(stage, MULTIPLIED, backend, _along) | {
-        "name": stage.name,
-        "definition": definition_of(stage),
-        "summary": summary,
-        "what": "\n// ".join(wrap(what, 97, break_long_words=False)),
-        "arch": arch,
-        "fast": fast,
-        "schedule": schedule,
-        "has_bias": len(stage.operands) > len("ab"),
-        "turned": stage.turned,
-    }
-    runs = f", in {fast.runs} runs of the depth, whose products are added up" * (fast.runs > 1)
-    idea = f"{summary}: {_HOW[fast.kernel]}{runs}"
-    made = text_of(stage, backend, idea, names_in_templates)
-    features = "own" if arch == "sm_90a" else "tuned" if backend == "cuda" else ""
-    return msgspec.structs.replace(made, features=features)
+def _formula(stage: Product, multiplied: str) -> str:
+    """Return the result as a formula of the sum of products, which is called so."""
+    return filled(in_words(stage.epilogue, stage.result.of), {MULTIPLIED: multiplied})
 
 
 def _along(operand: Reading) -> str:

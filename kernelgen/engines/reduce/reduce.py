@@ -10,7 +10,7 @@ from kernelgen.engines.reduce.geometry import Geometry
 from kernelgen.engines.reduce.record import Reduce
 from kernelgen.engines.stage import Accumulator, StepValue
 from kernelgen.engines.text.names import named_results, names_of, text_of
-from kernelgen.engines.text.reading import VECTOR, Reading, index_of, reading_of
+from kernelgen.engines.text.reading import VECTOR, Reading, index_of, power_of_two, reading_of
 from kernelgen.engines.text.stage_text import (
     StageText,
     body_of,
@@ -30,36 +30,35 @@ _SHARED_WORDS = 6144  # doubles of shared memory that a block has without asking
 
 
 class _State(msgspec.Struct, frozen=True, kw_only=True):
-    """State that gathers a kind: its struct, its start, its size in doubles, and its outcome."""
+    """State that gathers a kind of accumulator.
 
-    struct: str
+    Attributes:
+        kind: the name of its struct.
+        words: its size in doubles.
+        name: as a member of the struct that a row keeps.
+        field: the value that it gathers.
+    """
+
+    kind: str
     start: str
     words: int
     outcome: str
-
-
-class _Kept(msgspec.Struct, frozen=True, kw_only=True):
-    """A state as templates see it: a member of the struct that a row keeps."""
-
-    kind: str
-    name: str
-    field: str
-    start: str
-    words: int
+    name: str = ""
+    field: str = ""
 
 
 _SPREAD = "{isfinite}({first}) ? {first} : 0.0f, 0.0, 0.0"
 _STATES = {
-    "sum": _State(struct="Sum", start="0.0", words=1, outcome="{s}.total"),
-    "mean": _State(struct="Sum", start="0.0", words=1, outcome="{s}.total / a.length"),
-    "prod": _State(struct="Product", start="1.0", words=1, outcome="{s}.total"),
-    "max": _State(struct="Largest", start="-INFINITY", words=1, outcome="{s}.best"),
-    "min": _State(struct="Smallest", start="INFINITY", words=1, outcome="{s}.best"),
-    "argmax": _State(struct="LargestAt", start="-INFINITY, -1", words=2, outcome="{s}.at"),
-    "argmin": _State(struct="SmallestAt", start="INFINITY, -1", words=2, outcome="{s}.at"),
-    "sumexp": _State(struct="SumExp", start="-INFINITY, 0.0", words=2, outcome="{s}.sum()"),
+    "sum": _State(kind="Sum", start="0.0", words=1, outcome="{s}.total"),
+    "mean": _State(kind="Sum", start="0.0", words=1, outcome="{s}.total / a.length"),
+    "prod": _State(kind="Product", start="1.0", words=1, outcome="{s}.total"),
+    "max": _State(kind="Largest", start="-INFINITY", words=1, outcome="{s}.best"),
+    "min": _State(kind="Smallest", start="INFINITY", words=1, outcome="{s}.best"),
+    "argmax": _State(kind="LargestAt", start="-INFINITY, -1", words=2, outcome="{s}.at"),
+    "argmin": _State(kind="SmallestAt", start="INFINITY, -1", words=2, outcome="{s}.at"),
+    "sumexp": _State(kind="SumExp", start="-INFINITY, 0.0", words=2, outcome="{s}.sum()"),
     "variance": _State(
-        struct="Spread", start=_SPREAD, words=3, outcome="{s}.variance(a.length, {correction})"
+        kind="Spread", start=_SPREAD, words=3, outcome="{s}.variance(a.length, {correction})"
     ),
 }
 # A kind of which another state of the same values knows the outcome as well.
@@ -79,9 +78,7 @@ class ReduceEngine(Engine[Reduce]):
 
     def words(self, stage: Reduce) -> str:
         """Return a reduction as a formula for each result."""
-        formulas = (in_words(stage.epilogue, result.of) for result in stage.results)
-        gathered = gathered_in_words(stage)
-        return "; ".join(filled(formula, gathered) for formula in formulas)
+        return "; ".join(_formulas(stage))
 
     def text(self, stage: Reduce, target: Target) -> StageText:
         """Return a reduction as text."""
@@ -112,17 +109,17 @@ def _text(stage: Reduce, backend: Backend) -> StageText:
     threads, group = _threads(plan, width)
     if group > _THREADS:
         width = 1  # so little that it is not worth a kernel of its own
-    rows = prod(result_shape)
     whole = sum(operand.pattern == "each" for operand in operands)
     column_count = _columns(plan, _THREADS // 4)
     if plan.length <= _SHORT_COLUMN and plan.outer * plan.inner >= _BLOCKS * _THREADS:
         column_count = _columns(plan, _THREADS)  # a thread's, which has to share it with nobody
-    tiles = rows if not plan.columns else -(-plan.inner // column_count) * plan.outer
-    least = threads * (16 if not plan.columns else 1)
-    sliced = cuda and tiles < _BLOCKS // 4 and plan.length > 4 * least and group >= _WARP * 8
     if plan.columns:
-        sliced = cuda and tiles < _BLOCKS // 4 and plan.length > 4 * least
-    sliced = sliced and bool(states)  # what is only picked is not gathered
+        tiles, least = -(-plan.inner // column_count) * plan.outer, threads
+    else:
+        tiles, least = prod(result_shape), threads * 16
+    few = tiles < _BLOCKS // 4 and (plan.columns or group >= _WARP * 8)
+    # What is only picked is not gathered.
+    sliced = cuda and few and plan.length > 4 * least and bool(states)
     long = plan.columns and not sliced and plan.length >= _LONG_COLUMN
     if long and words * _MOST_THREADS <= _SHARED_WORDS:
         # Large blocks: those that run at once read fewer places, so that memory keeps pages open.
@@ -132,7 +129,8 @@ def _text(stage: Reduce, backend: Backend) -> StageText:
     # Of C++, measured with cold caches: longer chunks slow sums down, and speed these two up.
     slow = any(s.kind in {"Spread", "SumExp"} for s in states)
     chunk = 64 if plan.columns else 1024 if slow else 256
-    formula = ", ".join(_words(stage, n) for n in range(len(stage.results)))
+    over = "all dimensions" if plan.whole else f"dimensions {stage.dims}".replace(",)", ")")
+    formula = ", ".join(f"{text} over {over}" for text in _formulas(stage))
     arguments = [
         *((f"const {o.c_type}*", o.name) for o in (*operands, *beside) if not o.is_number),
         *((f"{r['c_type']}*", r["name"]) for r in results),
@@ -215,10 +213,10 @@ def _text(stage: Reduce, backend: Backend) -> StageText:
 
 def _states(
     accumulators: tuple[Accumulator, ...], field_of: dict[StepValue, str], isfinite: str
-) -> tuple[list[_Kept], list[dict[str, str]]]:
+) -> tuple[list[_State], list[dict[str, str]]]:
     """Return the states that are kept, each once, and what each accumulator's outcome is."""
     gathering = [a for a in accumulators if a.kind != "pick"]
-    states: dict[tuple[str, str], _Kept] = {}
+    states: dict[tuple[str, str], _State] = {}
     outcomes = []
     for one in gathering:
         first = "first" if len(field_of) == 1 else f"first.{field_of[one.of]}"
@@ -228,13 +226,12 @@ def _states(
                 kind, text = other.kind, _KNOWN_BY[one.kind, other.kind]
         state = _STATES[kind]
         made = states.setdefault(
-            (state.struct, field),
-            _Kept(
-                kind=state.struct,
-                name=f"{field}_{state.struct.lower()}",
+            (state.kind, field),
+            msgspec.structs.replace(
+                state,
+                name=f"{field}_{state.kind.lower()}",
                 field=field,
                 start=state.start.format(first=first, isfinite=isfinite),
-                words=state.words,
             ),
         )
         kept = f"state.{made.name}"
@@ -289,15 +286,10 @@ def _threads(plan: Geometry, width: int) -> tuple[int, int]:
 
 def _columns(plan: Geometry, most: int) -> int:
     """Return how many columns a block reads: a power of two."""
-    columns = 4
-    while columns < min(plan.inner, most):
-        columns *= 2
-    return columns
+    return max(4, power_of_two(min(plan.inner, most)))
 
 
-def _words(stage: Reduce, number: int) -> str:
-    """Return a result as a formula, for a reader."""
-    text = in_words(stage.epilogue, stage.results[number].of)
-    text = filled(text, gathered_in_words(stage))
-    over = "all dimensions" if len(stage.dims) == len(stage.shape) else f"dimensions {stage.dims}"
-    return f"{text} over {over}".replace("(,)", "").replace(",)", ")")
+def _formulas(stage: Reduce) -> list[str]:
+    """Return each result as a formula, for a reader."""
+    gathered = gathered_in_words(stage)
+    return [filled(in_words(stage.epilogue, result.of), gathered) for result in stage.results]

@@ -8,7 +8,8 @@ from kernelgen.engines.naming import SUMS
 from kernelgen.engines.reduce.record import Reduce
 from kernelgen.engines.segment.record import Segment
 from kernelgen.engines.segment.ways import ROW, way_of
-from kernelgen.engines.stage import Kernel, Result
+from kernelgen.engines.stage import Kernel, Result, read_by
+from kernelgen.engines.text.alike import names_in
 
 _KINDS = frozenset(("sum", "mean", "max", "min", "sumexp", "variance"))
 _COLUMN = 128  # values that a thread holds
@@ -34,9 +35,8 @@ def _is_segment(stage: Reduce) -> bool:
 def _fits(segment: Segment, arch: Architecture | None) -> bool:
     """Whether a chip holds what is gathered and mapped."""
     held = len(segment.kept) * segment.length
-    if 0 < held <= (ROW if segment.inner == 1 else _COLUMN):
-        return True
-    return way_of(segment, arch) != "held"
+    fits = 0 < held <= (ROW if segment.inner == 1 else _COLUMN)
+    return fits or way_of(segment, arch) != "held"
 
 
 def _segment(first: Reduce, second: Kernel) -> Segment | None:
@@ -53,11 +53,10 @@ def _segment(first: Reduce, second: Kernel) -> Segment | None:
     ):
         return None
     known = {operand.value: operand.name for operand in first.operands}
-    taken = (SUMS, *known.values(), *(a.name for a in first.accumulators))
-    taken += tuple(step.name for step in (*first.steps, *first.epilogue))
+    taken = (SUMS, *names_in(first))
     names, held = Renaming(second, known, taken, done=first.steps), ""
     gathered = {accumulator.of for accumulator in first.accumulators}
-    of = {names.new(result.of), *(v for step in names.steps for v in step.arguments.values())}
+    of = {names.new(result.of), *read_by(names.steps)}
     both = {*(step.name for step in first.steps), *(operand.name for operand in kept)}
     shared = gathered | of & both
     if len(shared) == 1 and shared <= {step.name for step in first.steps}:

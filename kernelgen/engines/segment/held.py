@@ -1,20 +1,16 @@
 """Segments that rows of threads hold in registers."""
 
-from collections.abc import Iterable
 from typing import Literal
 
 import msgspec
 
 from kernelgen.engines.operators import BY_NAME
-from kernelgen.engines.segment.outcome import Precise, extent_names, formula_of
+from kernelgen.engines.segment.outcome import Precise, segment_names
 from kernelgen.engines.segment.record import Segment
-from kernelgen.engines.stage import Accumulator, Step, StepValue
-from kernelgen.engines.text.names import element_names, names_of, text_of
-from kernelgen.engines.text.reading import VECTOR, Reading, reading_of
-from kernelgen.engines.text.stage_text import (
-    StageText,
-    body_of,
-)
+from kernelgen.engines.stage import Accumulator, StepValue, read_by
+from kernelgen.engines.text.names import element_names, text_of
+from kernelgen.engines.text.reading import VECTOR, Reading, power_of_two, reading_of
+from kernelgen.engines.text.stage_text import StageText, body_of
 from kernelgen.problem.record import Backend
 
 _LANES = 256  # threads of a row, at most
@@ -89,7 +85,7 @@ def shape_of(length: int, inner: int) -> Shape:
     width = VECTOR if length % VECTOR == 0 else 1
     loads = length // width
     # A few loads at once for each thread, but neighbours that fill a piece of memory.
-    lanes = max(_power_of_two(-(-loads // _HELD)), min(_PIECE // width, _power_of_two(loads)))
+    lanes = max(power_of_two(-(-loads // _HELD)), min(_PIECE // width, power_of_two(loads)))
     if lanes > _WARP:
         lanes = _WARP if loads <= _WARP * _IN_A_WARP else min(_LANES, lanes)
     return Shape(
@@ -114,32 +110,25 @@ def held_text(stage: Segment, backend: Backend) -> StageText:
     parts = _Parts(stage, backend, names, precise)
     steps = stage.after if precise is None else precise.steps
     after = body_of(steps, [stage.result.of], backend, names)
-    gathering = [o for o in operands if o.name in _read(stage.steps, _gathered(stage))]
-    mapping = [o for o in operands if o.name in _read(stage.after, [stage.result.of])]
-    formula = formula_of(stage)
-    given = names_of(stage, backend, operands)
-    given |= extent_names(stage) | {
-        "formula": formula,
+    gathered, mapped = _gathered(stage) + read_by(stage.steps), read_by(stage.after)
+    gathering = [o for o in operands if o.name in gathered]
+    mapping = [o for o in operands if o.name in (stage.result.of, *mapped)]
+    given = segment_names(stage, backend, operands) | {
         "held_step": stage.held,
         "kept": [operand for operand in operands if operand.name in stage.kept],
         "gathering": gathering,
         "addressed": any(o.name not in stage.kept and o.at not in {"", "k"} for o in gathering),
         "mapping": mapping,
         "mapped": after.values[0],
-        "signature": [
-            *(f"const {o.c_type}* {o.name}" for o in given["tensors"]),
-            f"{given['out_type']}* out",
-            *(f"float {o.name}" for o in given["numbers"]),
-        ],
         "before": parts.lines,
-        "sums": parts.sums,
-        "centres": parts.centres,
-        "distances": parts.distances,
+        "sums": list(parts.sums.values()),
+        "centres": [(name, text) for text, name in parts.centres.items()],
+        "distances": list(parts.distances.values()),
         "outcome": parts.outcome,
         "after": after.lines,
         "shape": shape,
     }
-    return text_of(stage, backend, f"{formula}; what memory holds is read once", given)
+    return text_of(stage, backend, f"{given['formula']}; what memory holds is read once", given)
 
 
 def _placed(o: Reading, shape: Shape) -> Reading:
@@ -163,9 +152,9 @@ class _Parts:
     ) -> None:
         self._backend = backend
         self._float = "float" if precise is None else "double"
-        self._sums: dict[tuple[str, str], Sum] = {}
-        self._distances: dict[tuple[str, str], Sum] = {}
-        self.centres: list[tuple[str, str]] = []  # name and C expression of each
+        self.sums: dict[tuple[str, str], Sum] = {}
+        self.distances: dict[tuple[str, str], Sum] = {}
+        self.centres: dict[str, str] = {}  # C expression of each -> name
         self._taken = {o.name for o in stage.operands} | {s.name for s in stage.steps}
         body = body_of(stage.steps, _gathered(stage), backend, names)
         values = dict.fromkeys(value for value in body.values if not value.isidentifier())
@@ -182,14 +171,6 @@ class _Parts:
         more = {} if precise is None else precise.made
         rests = {name: text.format(found[of]) for name, (of, text) in more.items()}
         self.outcome = _Outcome(lines=after.lines, values=found | rests)
-
-    @property
-    def sums(self) -> list[Sum]:
-        return list(self._sums.values())
-
-    @property
-    def distances(self) -> list[Sum]:
-        return list(self._distances.values())
 
     def _found(self, accumulator: Accumulator, value: str) -> str:
         """Return the C expression of an accumulator's outcome, from what is gathered for it."""
@@ -219,28 +200,26 @@ class _Parts:
 
     def _sum(self, kind: Literal["sum", "larger", "smaller"], value: str) -> str:
         wish = {"sum": "sum", "larger": "largest", "smaller": "smallest"}[kind]
-        made = Sum(name=_numbered(wish, self._sums), value=value, kind=kind)
-        return self._variable("s", self._sums.setdefault((kind, value), made))
+        made = Sum(name=_numbered(wish, self.sums), value=value, kind=kind)
+        return self._variable("s", self.sums.setdefault((kind, value), made))
 
     def _distance(self, wish: str, value: str, text: str) -> str:
-        made = Sum(name=_numbered(wish, self._distances), value=text, kind="sum")
-        return self._variable("d", self._distances.setdefault((wish, value), made))
+        made = Sum(name=_numbered(wish, self.distances), value=text, kind="sum")
+        return self._variable("d", self.distances.setdefault((wish, value), made))
 
     def _variable(self, of: str, sum_: Sum) -> str:
         # In C++ there is one for each of the segments that are gathered side by side.
         return f"{of}.{sum_.name}" if self._backend == "cuda" else f"{of}_{sum_.name}[j]"
 
     def _centre(self, wish: str, text: str) -> str:
-        for name, known in self.centres:
-            if known == text:
-                return name
+        if text in self.centres:
+            return self.centres[text]
         name, number = wish, len(self.centres)
         while name in self._taken or (self.centres and name == wish):
             number += 1
             name = f"{wish}_{number}"
         self._taken.add(name)
-        self.centres.append((name, text))
-        return name
+        return self.centres.setdefault(text, name)
 
 
 def _gathered(stage: Segment) -> list[StepValue]:
@@ -249,11 +228,3 @@ def _gathered(stage: Segment) -> list[StepValue]:
 
 def _numbered(wish: str, known: dict[tuple[str, str], Sum]) -> str:
     return f"{wish}_{len(known) + 1}" if any(sum_.name == wish for sum_ in known.values()) else wish
-
-
-def _read(steps: Iterable[Step], wanted: Iterable[StepValue]) -> set[StepValue]:
-    return {*wanted, *(value for step in steps for value in step.arguments.values())}
-
-
-def _power_of_two(least: int) -> int:
-    return 1 << (least - 1).bit_length()

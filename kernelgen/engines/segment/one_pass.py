@@ -3,10 +3,10 @@
 import msgspec
 
 from kernelgen.engines.schedule import Schedule
-from kernelgen.engines.segment.outcome import Precise, extent_names, formula_of
+from kernelgen.engines.segment.outcome import Precise, segment_names
 from kernelgen.engines.segment.record import Segment
 from kernelgen.engines.segment.ways import elementwise, statistics_of
-from kernelgen.engines.text.names import element_names, names_of, text_of
+from kernelgen.engines.text.names import element_names, text_of
 from kernelgen.engines.text.reading import reading_of
 from kernelgen.engines.text.stage_text import StageText, body_of
 from kernelgen.problem.record import Backend
@@ -42,14 +42,12 @@ def one_pass_text(stage: Segment, backend: Backend, arch: str, schedule: Schedul
     assert statistics is not None
     (x,) = stage.kept
     after = Precise(stage, inverses=is_cuda)
-    readings = [reading_of(o, stage.shape, in_32_bits=True) for o in stage.operands if o.name != x]
-    weights = {o.name for o in elementwise(stage)}
-    others = [o for o in readings if not o.is_number]
     operands = [reading_of(o, stage.shape, in_32_bits=True) for o in stage.operands]
+    others = [o for o in operands if o.name != x and not o.is_number]
+    weights = {o.name for o in elementwise(stage)}
     (value,) = {a.of for a in stage.accumulators}
-    in_double = (
-        is_cuda and statistics == "total" and all(s.operator in _IN_DOUBLE for s in stage.steps)
-    )
+    as_fast = all(step.operator in _IN_DOUBLE for step in stage.steps)
+    in_double = is_cuda and statistics == "total" and as_fast
     before = body_of(stage.steps, [value], backend, double=in_double)
     gathers = before.values[0] != x
     first = "gathered(first)" if gathers else "first"
@@ -64,37 +62,25 @@ def one_pass_text(stage: Segment, backend: Backend, arch: str, schedule: Schedul
     known = dict(zip(stage.outcome, epilogue.values, strict=True))
     steps = (*stage.steps, *after.steps) if stage.held else after.steps
     body = body_of(steps, [after.result], backend, element_names(operands, backend))
-    formula = formula_of(stage)
-    names = (
-        names_of(stage, backend, operands)
-        | extent_names(stage)
-        | {
-            "formula": formula,
-            "has_workspace": is_cuda,
-            "statistics": statistics,
-            "way": stage.way,
-            "arch": arch,
-            "schedule": schedule,
-            "length": stage.length,
-            "x": x,
-            "others": others,
-            "by_element": [o for o in others if o.name in weights],
-            "before": before.lines,
-            "gathers": gathers,
-            "gathered_type": "double" if in_double else "float",
-            "gathered_value": before.values[0],
-            "outcome_lines": (*lines, *epilogue.lines),
-            "outcome": {name: f"float({text})" for name, text in known.items()}
-            | {name: text.format(known[of]) for name, (of, text) in after.made.items()},
-            "after": body.lines,
-            "mapped": body.values[0],
-            "signature": [
-                *(f"const float* {o.name}" for o in operands if not o.is_number),
-                "float* out, void* workspace" if is_cuda else "float* out",
-                *(f"float {o.name}" for o in operands if o.is_number),
-            ],
-        }
-    )
-    idea = f"{formula}; {_HOW[stage.way] if is_cuda else _IN_CACHES}"
-    made = text_of(stage, backend, idea, names, "one_pass")
+    given = segment_names(stage, backend, operands, has_workspace=is_cuda) | {
+        "statistics": statistics,
+        "way": stage.way,
+        "arch": arch,
+        "schedule": schedule,
+        "length": stage.length,
+        "x": x,
+        "others": others,
+        "by_element": [o for o in others if o.name in weights],
+        "before": before.lines,
+        "gathers": gathers,
+        "gathered_type": "double" if in_double else "float",
+        "gathered_value": before.values[0],
+        "outcome_lines": (*lines, *epilogue.lines),
+        "outcome": {name: f"float({text})" for name, text in known.items()}
+        | {name: text.format(known[of]) for name, (of, text) in after.made.items()},
+        "after": body.lines,
+        "mapped": body.values[0],
+    }
+    idea = f"{given['formula']}; {_HOW[stage.way] if is_cuda else _IN_CACHES}"
+    made = text_of(stage, backend, idea, given, "one_pass")
     return msgspec.structs.replace(made, features="tuned" if is_cuda else "")

@@ -1,5 +1,6 @@
-"""Parts that both renderings of a segment share: extent, formula, the outcome's precision."""
+"""Parts that both renderings of a segment share: names, formula, the outcome's precision."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -7,30 +8,43 @@ import msgspec
 from kernelgen.engines.naming import SUMS, Names
 from kernelgen.engines.segment.record import Segment
 from kernelgen.engines.stage import Step, StepValue
+from kernelgen.engines.text.names import names_of
+from kernelgen.engines.text.reading import Reading
 from kernelgen.engines.text.stage_text import filled, gathered_in_words, in_words
+from kernelgen.problem.record import Backend
 
 
-def extent_names(stage: Segment) -> dict[str, Any]:
-    """Return the Python template's names for what a segment is."""
-    extent = stage.extent
+def segment_names(
+    stage: Segment, backend: Backend, operands: Sequence[Reading], *, has_workspace: bool = False
+) -> dict[str, Any]:
+    """Return a template's names for what a segment is, and for its kernel's arguments."""
+    given, extent = names_of(stage, backend, operands), stage.extent
     weights = () if extent is None else extent.weights
     others = (o for o in stage.operands if o.name not in weights)
-    return {
+    return given | {
+        "formula": formula_of(stage),
         "extent": extent,
         "by_dim": extent.by if extent is not None and extent.kind == "dim" else None,
         "fixed_rank": extent is None or any(o.pattern != "each" for o in others if not o.is_number),
         "first": 0 if extent is not None else stage.dims[0],
         "last": 0 if extent is not None else stage.dims[-1] + 1,
-        "has_workspace": False,
+        "has_workspace": has_workspace,
+        "signature": [
+            *(f"const {o.c_type}* {o.name}" for o in given["tensors"]),
+            f"{given['out_type']}* out" + ", void* workspace" * has_workspace,
+            *(f"float {o.name}" for o in given["numbers"]),
+        ],
     }
 
 
-def formula_of(stage: Segment) -> str:
-    """Return the result as a formula."""
+def formula_of(stage: Segment, *, whole: bool = False) -> str:
+    """Return the result as a formula; a `whole` one has no name of the step that is held."""
     before = gathered_in_words(stage)
     made = {
         name: filled(in_words(stage.epilogue, of), before) for name, of in stage.outcome.items()
     }
+    if whole and stage.held:
+        made[stage.held] = in_words(stage.steps, stage.held)
     return filled(in_words(stage.after, stage.result.of), made)
 
 

@@ -89,8 +89,8 @@ class Segment(Kernel, frozen=True, kw_only=True, tag="segment"):
     @property
     def parameters(self) -> dict[str, str]:
         """Parameters of its Python function beside operands -> what a call gives them."""
-        parameter = _NUMBERS.get(self.extent.kind) if self.extent is not None else None
-        if self.extent is None or parameter is None:
+        extent = self.extent
+        if extent is None or extent.kind not in _NUMBERS:
             return {}
-        by = self.extent.by
-        return {parameter: "{self." + by + "}" if isinstance(by, str) else repr(by)}
+        by = "{self." + extent.by + "}" if isinstance(extent.by, str) else repr(extent.by)
+        return {_NUMBERS[extent.kind]: by}

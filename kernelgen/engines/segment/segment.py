@@ -22,11 +22,12 @@ from kernelgen.engines.schedule import (
 from kernelgen.engines.segment.fusion import segment_of_both
 from kernelgen.engines.segment.held import held_text
 from kernelgen.engines.segment.one_pass import one_pass_text
+from kernelgen.engines.segment.outcome import formula_of
 from kernelgen.engines.segment.record import Segment
 from kernelgen.engines.segment.ways import ROW, way_of
 from kernelgen.engines.segment.whole import segment_of
 from kernelgen.engines.stage import Kernel
-from kernelgen.engines.text.stage_text import StageText, filled, gathered_in_words, in_words
+from kernelgen.engines.text.stage_text import StageText
 from kernelgen.graph.graph import Node, TensorType
 from kernelgen.problem.schedules import CPU
 
@@ -79,14 +80,7 @@ class SegmentEngine(Engine[Segment]):
 
     def words(self, stage: Segment) -> str:
         """Return a segment as a formula."""
-        gathered = gathered_in_words(stage)
-        found = {
-            name: filled(in_words(stage.epilogue, of), gathered)
-            for name, of in stage.outcome.items()
-        }
-        if stage.held:
-            found[stage.held] = in_words(stage.steps, stage.held)
-        return filled(in_words(stage.after, stage.result.of), found)
+        return formula_of(stage, whole=True)
 
     def text(self, stage: Segment, target: Target) -> StageText:
         """Return a segment as text, by the way that holds it."""

@@ -9,7 +9,7 @@ from typing import Literal
 
 from kernelgen.engines.architectures import MULTIPROCESSORS, Architecture
 from kernelgen.engines.segment.record import Segment, Way
-from kernelgen.engines.stage import Operand
+from kernelgen.engines.stage import Operand, read_by
 
 Statistics = Literal["moments", "total", "softmax"]
 """Sums that are gathered of a value: its own and that of its squares; its own; its maximum and the
@@ -31,8 +31,7 @@ def statistics_of(segment: Segment) -> Statistics | None:
     """Return what is gathered of a segment; None if a row of threads has to hold it."""
     kinds = {a.kind for a in segment.accumulators}
     others = [o for o in segment.operands if o.name not in segment.kept]
-    read = {str(v) for step in segment.steps for v in step.arguments.values()}
-    read |= {str(a.of) for a in segment.accumulators}
+    read = {*read_by(segment.steps), *(a.of for a in segment.accumulators)}
     kinds_of_values = {o.type.dtype for o in others if not o.is_number}
     if (
         segment.inner != 1

@@ -16,23 +16,23 @@ def with_plain_names(stage: Kernel) -> Kernel:
 
     Stages that become the same text so have the same kernel, whatever they call what they read.
     """
-    names = {name: f"name_{number}" for number, name in enumerate(_names_in(stage))}
+    names = {name: f"name_{number}" for number, name in enumerate(names_in(stage))}
     renamed: Kernel = _renamed(stage, names)
     return msgspec.structs.replace(renamed, name="kernel")
 
 
-def _names_in(value: object) -> Iterator[str]:
+def names_in(value: object) -> Iterator[str]:
+    """Yield the names of the operands, steps, accumulators and outcomes in a stage."""
     match value:
         case Operand() | Step() | Accumulator():
             yield value.name
         case tuple():
             for item in value:
-                yield from _names_in(item)
+                yield from names_in(item)
         case dict():  # a segment's outcome
             yield from value
         case msgspec.Struct():
-            for field in value.__struct_fields__:
-                yield from _names_in(getattr(value, field))
+            yield from names_in(msgspec.structs.astuple(value))
 
 
 def _renamed(value: Any, names: dict[str, str]) -> Any:
@@ -47,8 +47,8 @@ def _renamed(value: Any, names: dict[str, str]) -> Any:
         case dict():
             return {names[name]: _renamed(found, names) for name, found in value.items()}
         case msgspec.Struct():
-            fields = (field for field in value.__struct_fields__ if field not in _WORDS)
-            changed = {field: _renamed(getattr(value, field), names) for field in fields}
+            fields = msgspec.structs.asdict(value).items()
+            changed = {key: _renamed(own, names) for key, own in fields if key not in _WORDS}
             return msgspec.structs.replace(value, **changed)
         case _:
             return value

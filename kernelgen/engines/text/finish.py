@@ -4,6 +4,7 @@ from collections.abc import Callable, Collection
 from typing import Any
 
 from kernelgen.engines.stage import Kernel
+from kernelgen.engines.text.names import names_of
 from kernelgen.engines.text.reading import Reading, index_of, reading_of
 from kernelgen.engines.text.stage_text import body_of
 from kernelgen.problem.record import Backend
@@ -28,14 +29,10 @@ def finish_names(
     beside = [reading_of(o, shapes.get(o.name, stage.shape), OF) for o in stage.beside]
     names = {made: made} | {o.name: _element(o, backend, along) for o in beside}
     after = body_of(stage.epilogue, [stage.mapped], backend, names)
-    return {
+    return names_of(stage, backend, (), beside) | {
         "made": made,
         "elements": names,
-        "backend": backend,
         "beside": beside,
-        "beside_tensors": [o for o in beside if not o.is_number],
-        "numbers": [o for o in beside if o.is_number],
-        "spread": [o for o in beside if o.repeats],
         "lines": after.lines,
         "value": after.values[0],
     }

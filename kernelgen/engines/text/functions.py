@@ -19,16 +19,13 @@ def helpers(names: Iterable[str], backend: Backend) -> str:
     """
     rows = [BY_NAME[name] for name in dict.fromkeys(names)]
     text = "\n".join(row.cuda if backend == "cuda" else row.cpp for row in rows)
-    called: set[str] = set()
-    functions = ""
+    suffix = "cu" if backend == "cuda" else "cpp"
+    template = cpp_environment().get_template(f"functions/activations.{suffix}.jinja")
+    called, functions = set[str](), ""
     while not (found := set(_CALL.findall(_COMMENT.sub("", text + functions)))) <= called:
         called |= found
-        interface = SimpleNamespace(activations=sorted(called))
-        suffix = "cu" if backend == "cuda" else "cpp"
-        template = cpp_environment().get_template(f"functions/activations.{suffix}.jinja")
-        functions = template.render(interface=interface)
+        functions = template.render(interface=SimpleNamespace(activations=sorted(called)))
     if "fast_exp" in called:
-        functions = (
-            cpp_environment().get_template("functions/exp.cpp.jinja").render() + "\n" + functions
-        )
+        exp = cpp_environment().get_template("functions/exp.cpp.jinja").render()
+        functions = f"{exp}\n{functions}"
     return functions

@@ -11,6 +11,8 @@ from kernelgen.engines.text.stage_text import C_TYPES
 VECTOR = 4  # neighbours that are read at once
 _MOST_IN_32_BITS = 2**32 - 1
 
+Pattern = Literal["each", "along", "across", "number"]
+
 
 class Reading(msgspec.Struct, frozen=True, kw_only=True):
     """An operand as templates see it.
@@ -33,7 +35,7 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     c_type: str
     dtype: str
-    pattern: Literal["each", "along", "across", "number"]
+    pattern: Pattern
     of: str
     inner: int
     size: int
@@ -95,12 +97,9 @@ def reading_of(
 
     With `in_32_bits`, the kernel for the main shape is used where 32 bits hold every index.
     """
-    index_type: Literal["unsigned", "int64_t"] = "int64_t"
-    if in_32_bits and prod(shape) <= _MOST_IN_32_BITS:
-        index_type = "unsigned"
-    pattern: Literal["each", "along", "across", "number"] = operand.pattern
-    if operand.is_number:
-        pattern = "number"
+    narrow = in_32_bits and prod(shape) <= _MOST_IN_32_BITS
+    index_type: Literal["unsigned", "int64_t"] = "unsigned" if narrow else "int64_t"
+    pattern: Pattern = "number" if operand.is_number else operand.pattern
     first, last = operand.span
     inner = prod(shape[len(shape) + last :])
     size = prod(shape[len(shape) + first : len(shape) + last])
@@ -127,6 +126,11 @@ def reading_of(
         size_name=constants[1],
         index_type=index_type,
     )
+
+
+def power_of_two(least: int) -> int:
+    """Return the smallest power of two that is no less than a number above 0."""
+    return 1 << (least - 1).bit_length()
 
 
 def index_of(pattern: str, inner: str, size: str, index_type: str = "int64_t", i: str = "i") -> str:

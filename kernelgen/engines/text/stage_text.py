@@ -7,7 +7,7 @@ from typing import Literal
 import msgspec
 
 from kernelgen.engines.operators import BY_NAME, literal
-from kernelgen.engines.stage import Kernel, Step, StepValue, operands_of
+from kernelgen.engines.stage import Kernel, Step, StepValue, operands_of, read_by
 from kernelgen.problem.record import Backend
 
 C_TYPES = {"float32": "float", "bool": "bool", "int64": "int64_t", "float64": "float"}
@@ -86,7 +86,7 @@ def body_of(
     """
     rows = list(steps)
     wanted = list(wanted)
-    reads = [value for step in rows for value in step.arguments.values()] + wanted
+    reads = read_by(rows) + wanted
     known: dict[StepValue, str] = dict((names or {}).items())
     lines: list[str] = []
     for step in rows:
@@ -96,8 +96,7 @@ def body_of(
             for name, value in step.arguments.items()
         }
         text = operator.expression(backend, arguments, double=double)
-        uses = sum(value == step.name for value in reads)
-        if uses == 1 and len(text) <= _LONGEST:
+        if reads.count(step.name) == 1 and len(text) <= _LONGEST:
             known[step.name] = text
         else:
             c_type = C_TYPES[step.dtype]

@@ -13,7 +13,7 @@ from torch.utils._pytree import tree_leaves
 
 from kernelgen.graph.graph import NotPlannedError, written
 from kernelgen.graph.sizes import Resize
-from kernelgen.tracing.exported import number_of
+from kernelgen.tracing.exported import memory_of, number_of
 from kernelgen.tracing.model.made import Made, attributes_of, held_by, without_memory_if_it_can
 from kernelgen.tracing.model.structures import Flat, Rebuilt, holds
 from kernelgen.tracing.model.watched import Size
@@ -178,10 +178,10 @@ class Flattened(Flat):
         begins as a view of the parameter that it is computed from in each call.
         """
         own = chain(self._model.parameters(), self._model.buffers())
-        shared = Counter(map(_memory, own))
+        shared = Counter(map(memory_of, own))
         for path, module in self._model.named_modules():
             for name, value in module._buffers.items():  # noqa: SLF001 - where they are replaced
-                if path and value is not None and shared[_memory(value)] == 1:
+                if path and value is not None and shared[memory_of(value)] == 1:
                     yield module._buffers, name, value  # noqa: SLF001
 
     def _state(self) -> dict[str, object]:
@@ -259,8 +259,8 @@ def _keep_replaced(buffers: list[Buffer]) -> None:
         if (new.shape, new.dtype) != (old.shape, old.dtype):
             raise NotPlannedError(f"forward puts another shape or dtype in place of {name}")
     # A value in memory that another is left in would change before it is read.
-    memory = {_memory(old) for *_, old, _ in found}
-    values = [new.clone() if _memory(new) in memory else new for *_, new in found]
+    memory = {memory_of(old) for *_, old, _ in found}
+    values = [new.clone() if memory_of(new) in memory else new for *_, new in found]
     for (of, name, old, _), value in zip(found, values, strict=True):
         old.copy_(value)
         of[name] = old
@@ -268,10 +268,6 @@ def _keep_replaced(buffers: list[Buffer]) -> None:
 
 def _replaced(of: dict[str, Any], name: str, old: torch.Tensor) -> bool:
     return of.get(name) is not old and isinstance(of.get(name), torch.Tensor)
-
-
-def _memory(tensor: torch.Tensor) -> int:
-    return int(tensor.untyped_storage()._cdata)  # noqa: SLF001
 
 
 def _is_unknown(value: torch.Tensor, own: set[int]) -> bool:
