@@ -52,6 +52,9 @@ def test_which_sizes_are_free(forward: str, fixed: str, tmp_path: Path) -> None:
         "x.exp() / (3 * x.size(1)) + x.shape[0]",
         "F.max_pool1d(x.exp() * 2, x.size(1))",
         "F.adaptive_avg_pool2d(x.exp()[None] * 2, (x.size(0), 1))",
+        "F.layer_norm(x, x.shape[-1:])",
+        "F.layer_norm(x + x.mean(0), x.shape[1:]) * 2",
+        "F.rms_norm(x.exp(), x.shape) + F.layer_norm(x, (x.shape[1],), x[0], x[-1])",
     ],
 )
 def test_sizes_are_those_of_the_call(

@@ -6,6 +6,7 @@ from typing import Literal
 import msgspec
 
 from kernelgen.engines.stage import Kernel, Operand, Step, StepValue
+from kernelgen.graph.graph import Reference
 
 Way = Literal["held", "registers", "cache", "rings", "columns", "slices"]
 """How the kernels of a segment hold it: in the registers of threads, of a block, in a block's L1
@@ -21,13 +22,13 @@ class Extent(msgspec.Struct, frozen=True, kw_only=True):
         kind: groups of channels of a sample; channels of a sample, each an image of `by`
             dimensions; rows, the last sizes, which are `by`; or dim, along the dimension `by`.
         by: the number of groups or the like as the plan's, or the path of the layer's attribute
-            that has it.
+            that has it. A last size may be one that forward reads.
         weights: names of the operands of the layer's, one for each channel or element.
         length: elements of a segment of the main shape.
     """
 
     kind: Literal["groups", "channels", "rows", "dim"]
-    by: int | str | tuple[int, ...]
+    by: int | str | tuple[int | Reference, ...]
     weights: tuple[str, ...]
     length: int
 
@@ -93,4 +94,7 @@ class Segment(Kernel, frozen=True, kw_only=True, tag="segment"):
         if extent is None or extent.kind not in _NUMBERS:
             return {}
         by = "{self." + extent.by + "}" if isinstance(extent.by, str) else repr(extent.by)
+        if isinstance(extent.by, tuple) and any(isinstance(one, Reference) for one in extent.by):
+            # Whatever forward reads them of, torch takes none but the input's own.
+            by = "{" + self.operands[0].value + "}.shape[" + f"{-len(extent.by)}:]"
         return {_NUMBERS[extent.kind]: by}
