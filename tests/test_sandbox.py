@@ -29,7 +29,7 @@ from kernelgen.grading.supervisor.workers import ForkServer
 from kernelgen.grading.verdict import Status, Verdict
 from kernelgen.grading.wire import messages as m
 from kernelgen.problem.library import load_problem
-from kernelgen.sandbox import landlock, standstill, survey, tree
+from kernelgen.sandbox import landlock, limits, standstill, survey, tree
 from kernelgen.sandbox.limits import usual_limits
 from kernelgen.sandbox.record import Containment, Level, Limits, Plan
 from kernelgen.sandbox.view import view_of
@@ -572,6 +572,20 @@ def test_a_long_log_keeps_its_end_alone_on_the_disk(tmp_path: Path) -> None:
         assert os.fstat(log.fileno()).st_size == (80 << 20) + 7
         log.seek(-7, os.SEEK_END)
         assert log.read() == b"the end"
+
+
+def test_pages_of_files_are_memory_that_a_control_group_has_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts = {"max": "4000000", "current": "3900000"}
+    texts["stat"] = "anon 500000\nactive_file 1000000\ninactive_file 2000000\nshmem 0\n"
+    for name, text in texts.items():
+        (tmp_path / f"memory.{name}").write_text(text)
+    group = (tmp_path, "memory.max", "memory.current")
+    monkeypatch.setattr(limits, "_CONTROL_GROUPS", (group,))
+    assert limits.available_bytes() == 3_100_000
+    (tmp_path / "memory.max").write_text("max")
+    assert limits.available_bytes() > 3_100_000
 
 
 def test_the_usual_limits_leave_room_for_honest_builds() -> None:

@@ -16,6 +16,10 @@ _LEAST_PROCESSES, _PROCESSES_A_CORE = 4096, 64
 _OPEN_FILES = 65536
 # nvcc's and gcc's text of one source with torch's headers has some 20 MB.
 _LARGEST_BUILT_BYTES = 256 << 20
+_CONTROL_GROUPS = (
+    (Path("/sys/fs/cgroup"), "memory.max", "memory.current"),
+    (Path("/sys/fs/cgroup/memory"), "memory.limit_in_bytes", "memory.usage_in_bytes"),
+)
 _PID_MAX = Path("/proc/sys/kernel/pid_max")
 
 
@@ -49,12 +53,12 @@ def available_bytes() -> int:
     lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
     facts = dict(line.split(":", 1) for line in lines)
     free_bytes = int(facts["MemAvailable"].split()[0]) * 1024
-    for folder, most, used in (
-        (Path("/sys/fs/cgroup"), "memory.max", "memory.current"),
-        (Path("/sys/fs/cgroup/memory"), "memory.limit_in_bytes", "memory.usage_in_bytes"),
-    ):
+    for folder, most, used in _CONTROL_GROUPS:
         with contextlib.suppress(OSError, ValueError):
             left = int((folder / most).read_text()) - int((folder / used).read_text())
+            # Pages of files count as used until somebody else needs the memory.
+            stat = dict(line.split() for line in (folder / "memory.stat").read_text().splitlines())
+            left += sum(int(stat.get(f"{age}_file", 0)) for age in ("active", "inactive"))
             free_bytes = min(free_bytes, max(left, 0))
     return free_bytes
 
