@@ -1,6 +1,7 @@
 """`kernelgen build`, from its command line to its exit code."""
 
 import json
+import os
 import shutil
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -11,6 +12,7 @@ from click.testing import CliRunner, Result
 from planned_models import problem_of
 
 from kernelgen.build.nvcc import DEFAULT_ARCHS, Tools, parse_archs, refuse_unknown_archs
+from kernelgen.build.recipe import Recipe
 from kernelgen.build.solution_build import build_solution, undefined_functions
 from kernelgen.build.toolchain import HostCompiler, Toolkit
 from kernelgen.cli.build import command
@@ -288,8 +290,15 @@ def test_a_bound_function_that_nobody_defines_is_found(tmp_path: Path) -> None:
         words = [*find_compiler().command, "-c", f"{name}.cpp", "-o", f"{name}.o"]
         subprocess.run(words, cwd=tmp_path, check=True)
     objects = [tmp_path / "a.o", tmp_path / "b.o"]
-    assert undefined_functions(objects, ("f", "g")) == ("_Z1fi",)
-    assert undefined_functions(objects, ("g",)) == ()
+    (tmp_path / "room").mkdir()
+    plan = survey().plan(tmp_path / "room")
+    assert undefined_functions(objects, ("f", "g"), plan) == ("_Z1fi",)
+    assert undefined_functions(objects, ("g",), plan) == ()
+    # Flags may leave anything in an object's place, or nothing.
+    (tmp_path / "c.o").write_text("no object")
+    os.mkfifo(tmp_path / "d.o")
+    objects += [tmp_path / "c.o", tmp_path / "d.o", tmp_path / "e.o"]
+    assert undefined_functions(objects, ("f", "g"), plan) == ("_Z1fi",)
 
 
 @pytest.mark.ci
@@ -314,3 +323,52 @@ def test_what_fails_among_several_is_told_as_it_is_alone(tmp_path: Path) -> None
     assert together["right.py"] == ""
     for name, reason in together.items():
         assert reasons(tmp_path / name) == {name: reason}
+
+
+def test_what_no_compiler_can_be_given_stops_no_other_file(tmp_path: Path) -> None:
+    good = _cpp("int f() { return 1; }\n").replace("cuda_sources=None, ", "")
+    (tmp_path / "good.py").write_text(good)
+    quote = good.replace("is_python", 'extra_cflags=["-DX=\'"], is_python')
+    (tmp_path / "quote.py").write_text(quote)
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "same.cpp").write_text("")
+    sources = [str(tmp_path / folder / "same.cpp") for folder in ("a", "b")]
+    load = f"load('x', {sources}, is_python_module=False)\n"
+    same = good[: good.index("load_inline(")].replace("load_inline", "load") + load
+    (tmp_path / "same.py").write_text(same + "class ModelNew(torch.nn.Module):\n  pass\n")
+
+    result = _run(tmp_path, "--json", "-")
+
+    assert result.exit_code == ExitCode.CANDIDATE_FAILED
+    built = {Path(one["solution"]).name: one for one in json.loads(result.stdout)["builds"]}
+    assert built["good.py"]["ok"]
+    assert "No closing quotation" in built["quote.py"]["reason"]
+    assert "the objects of same.cpp and same.cpp would have one name" in built["same.py"]["reason"]
+
+
+@pytest.mark.parametrize(
+    "name", ["..", "/", "a/..", "a\0b.cpp", "a" * 300 + ".cpp", "kernelgen_headers", "a.cpp.tmp"]
+)
+def test_a_forged_name_of_a_source_is_no_file(name: str) -> None:
+    ninja = "cflags = -O3\nbuild a.o: compile {}\nbuild x.so: link a.o\n"
+    forged = Recipe(library="x.so", ninja=ninja.format(name), files={name: ""})
+    assert "is no name of a source" in forged.fault()
+    assert Recipe(library="x.so", ninja=ninja.format("/b/a$ b.cpp"), files={}).fault() == ""
+
+
+@pytest.mark.skipif(survey().level == "none", reason="nothing is contained here")
+def test_no_folder_is_shown_that_holds_a_home(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = tmp_path / "home"
+    (home / ".ssh").mkdir(parents=True)
+    (home / ".ssh" / "id").write_text("secret_words\n")
+    monkeypatch.setenv("HOME", str(home))
+    text = _cpp('#include ".ssh/id"\n').replace("cuda_sources=None, ", "")
+    given = f"extra_include_paths=[{str(home)!r}], is_python"
+    (home / "own.py").write_text(text.replace("is_python", given))
+    result = _run(home / "own.py")
+    assert result.exit_code == ExitCode.CANDIDATE_FAILED
+    assert "No such file" in result.output
+    assert "secret_words" not in result.output

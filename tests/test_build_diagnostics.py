@@ -1,6 +1,7 @@
 """Explanations of real compiler output: every text here comes from a compiler run by the test."""
 
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -209,3 +210,14 @@ def test_warnings_are_no_reasons(tmp_path: Path) -> None:
     assert sorted(set(severities)) == ["error", "warning"]
     reason = explain_build_error(text, {"main.cpp": source}, _file(_solution(source)))
     assert "unused" not in reason
+
+
+def test_errors_without_end_are_counted_and_not_all_looked_for() -> None:
+    lines = "".join(f"int x{number};\n" for number in range(3000))
+    text = "".join(f"main.cpp:{n}:1: error: no {n}\n" for n in range(1, 3001))
+    for source in (lines, "int x;\n" * 100_000):
+        begin = time.monotonic()
+        reason = explain_build_error(text, {"main.cpp": source}, _file(_solution(source)))
+        assert time.monotonic() - begin < 20
+        assert "no 1\n" in reason
+        assert reason.endswith("and 2997 more errors")

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from kernelgen.build.ptxas import parse_ptxas
+from kernelgen.build.ptxas import demangle, parse_ptxas
 from kernelgen.build.toolchain import find_toolkit
 
 SOURCE = """\
@@ -65,3 +65,21 @@ def test_spills_are_counted(tmp_path: Path) -> None:
 
 def test_a_text_without_kernels_has_none() -> None:
     assert parse_ptxas("ptxas info    : 0 bytes gmem\n") == ()
+
+
+def test_a_forged_report_is_read_too() -> None:
+    entry = "Compiling entry function '{}' for 'sm_80'\nptxas info : Used {} registers\n"
+    assert parse_ptxas(entry.format("a\nb", 1)) == ()
+    (kernel,) = parse_ptxas(entry.format("k", "9" * 5000) + entry.format("_Z1kv", 7))
+    assert (kernel.name, kernel.registers) == ("k()", 7)
+
+
+def test_a_short_name_of_gigabytes_stays_as_it_is() -> None:
+    # A<int, int>, and 40 times a pair of what was before it.
+    name, last = "_Z1f1AIiiE", "S0_"
+    for number in range(1, 41):
+        name += f"S_I{last}{last}E"
+        digits = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+        last = f"S{'1' * (number > 35)}{digits[number % 36]}_"
+    assert demangle([name]) == [name]
+    assert demangle(["_Z1fi", "plain"]) == ["f(int)", "plain"]

@@ -368,3 +368,16 @@ def test_kernelbenchs_rule_does_not_shrink_with_the_signal() -> None:
     assert compare(zeros, expected, 1e-4, full=True).status is Status.WRONG_VALUES
     theirs = msgspec.structs.replace(expected, absolute=1e-4)
     assert compare(zeros, theirs, 1e-4, full=True).status is Status.PASSED
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+def test_what_float32_stands_in_for_has_no_coarser_bounds(dtype: torch.dtype) -> None:
+    """A bound that is made in a short type is rounded up to its least number."""
+    least = torch.finfo(dtype).smallest_normal * torch.finfo(dtype).eps
+    exact = torch.zeros(1000, dtype=dtype)
+    exact[0] = 24e3 * least
+    tolerance = 0.75 * math.sqrt(1000) / 24e3  # of the root mean square, 0.75 of the least number
+    out = exact.clone()
+    out[17] = least
+    found = compare([out], expected_of(exact, exact).in_float32(), tolerance, full=True)
+    assert found.wrong == 1

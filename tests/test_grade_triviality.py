@@ -4,16 +4,18 @@ import warnings
 from pathlib import Path
 
 import pytest
+import torch
 from click.testing import CliRunner
 from shipped import PROBLEMS
 
 from kernelgen.cli import program
-from kernelgen.grading.correctness.compare import relative_reference_error
+from kernelgen.grading.correctness.compare import compare, relative_reference_error
 from kernelgen.grading.oracle.reference import Reference
 from kernelgen.grading.oracle.soundness import idle_parts, trivial_answers
+from kernelgen.grading.verdict import Status
 from kernelgen.lint.linting import Linting
 from kernelgen.problem.library import load_problem
-from kernelgen.problem.record import Case, Problem
+from kernelgen.problem.record import Case, Problem, Rule
 
 # Of so few, all may happen to be their mean.
 FEW_RESULTS = 100
@@ -206,3 +208,23 @@ def test_draws_of_shipped_cases_are_far_from_findings(problem: Problem, case: Ca
             mean = ref.double().mean()
             off = (ref.double() - mean).abs().max()
             assert off >= 100 * problem.tolerance * (1.0 + mean.abs())
+
+
+@pytest.mark.parametrize(
+    ("rule", "forward", "tolerance"),
+    [
+        # Of the sums, float32 has whole numbers; half of one is allowed twice.
+        ("reference", "return (0.9 * x + 1e7) - 1e7 + 0 * y", 1e-5),
+        ("kernelbench", "return 1e-6 * (x - y)", 1e-4),
+    ],
+)
+def test_answers_far_off_that_another_rule_takes_are_named(
+    rule: Rule, forward: str, tolerance: float
+) -> None:
+    reference = made(forward)
+    reference.rule = rule
+    inputs, expected = reference.expect(0)
+    zeros = [torch.zeros_like(ref) for ref in expected.ref32]
+    assert zeros[0].ne(expected.ref32[0]).any()
+    assert compare(zeros, expected, tolerance, full=False).status is Status.PASSED
+    assert "all zeros" in trivial_answers(reference, inputs, expected, tolerance)

@@ -2,8 +2,10 @@
 
 import ctypes
 import shutil
+import subprocess
 import threading
 import time
+import types
 from pathlib import Path
 
 import msgspec
@@ -11,10 +13,10 @@ import pytest
 
 from kernelgen.build import prebuild as prebuilding
 from kernelgen.build.prebuild import Prebuilt, Wanted, prebuild
-from kernelgen.build.recipe import Recipe
+from kernelgen.build.recipe import Recipe, read_recipe
 from kernelgen.build.source import CaptureReply
 from kernelgen.build.store import BuildStore
-from kernelgen.build.torch_build import Ready
+from kernelgen.build.torch_build import Ready, shorten_builds
 from kernelgen.grading.options import GradeOptions
 from kernelgen.grading.supervisor.grade import grade
 from kernelgen.grading.verdict import Status
@@ -313,3 +315,39 @@ def test_a_second_grade_finds_what_the_first_compiled_unchanged(
     assert cached == [False, True]
     assert held[0] == held[1]
     assert len(held[0]) == 2
+
+
+MAKES_A_HEADER = """
+from pathlib import Path
+folder = Path("/tmp/headers_of_its_own")
+folder.mkdir(exist_ok=True)
+(folder / "search.h").write_text("#define OWN 1\\n")
+"""
+
+
+@pytest.mark.parametrize(
+    ("includes", "options"),
+    [
+        # glibc has one of this name.
+        ("#include <search.h>", "extra_include_paths=['/tmp/headers_of_its_own'],"),
+        ('#if __has_include("/tmp/headers_of_its_own/search.h")\\n#define OWN 1\\n#endif', ""),
+    ],
+    ids=["another of its name", "none"],
+)
+def test_what_would_do_without_a_file_beside_it_is_left_to_the_candidates_process(
+    tmp_path: Path, includes: str, options: str
+) -> None:
+    source = text("OWN + 0", options).replace("'extern", f"'{includes}\\nextern")
+    assert ahead(tmp_path, MAKES_A_HEADER + source).ready == Ready()
+    assert ahead(tmp_path, text(options="extra_include_paths=['/usr/include'],")).ready != Ready()
+
+
+def test_a_program_that_lies_ready_can_be_run(tmp_path: Path) -> None:
+    cpp_extension = types.ModuleType("cpp_extension")
+    cpp_extension._run_ninja_build = None  # type: ignore[attr-defined] # noqa: SLF001
+    (tmp_path / "build.ninja").write_text("build program: link main.o\n")
+    program = Path("/bin/true").read_bytes()
+    ready = Ready(libraries={read_recipe(tmp_path).digest: program})
+    shorten_builds(cpp_extension, ready)
+    cpp_extension._run_ninja_build(str(tmp_path), verbose=False, error_prefix="")  # noqa: SLF001
+    assert subprocess.run([tmp_path / "program"], check=False).returncode == 0

@@ -12,6 +12,8 @@ from kernelgen.build.ptxas import demangle
 from kernelgen.solution.file import SolutionFile
 
 _SHOWN_ERRORS = 3
+# Of the errors, which may be any number: each is looked for in the solution.
+_PLACED_ERRORS = 50
 _SHOWN_LINES = 12
 
 _BINDING = re.compile(r'^m\.def\("(?P<name>[^"]*)", ')
@@ -60,7 +62,8 @@ def explain_build_error(
     each file that was compiled, such as `cuda.cu`.
     """
     errors = [entry for entry in parse_diagnostics(error_text) if entry.severity == "error"]
-    findings = list(dict.fromkeys(_find(error, generated, solution) for error in errors))
+    placed = errors[:_PLACED_ERRORS]
+    findings = list(dict.fromkeys(_find(error, generated, solution) for error in placed))
     if not findings:
         return f"{solution.path}: {_without_noise(error_text)}"
     lines: list[str] = []
@@ -72,7 +75,7 @@ def explain_build_error(
         if finding.hint and finding.hint not in hints_given:
             lines.append(f"  hint: {finding.hint}")
             hints_given.add(finding.hint)
-    more = len(findings) - _SHOWN_ERRORS
+    more = max(0, len(findings) - _SHOWN_ERRORS) + len(errors) - len(placed)
     if more > 0:
         lines.append(f"and {more} more error{'s' if more > 1 else ''}")
     return "\n".join(lines)

@@ -1,6 +1,7 @@
 """From a line of a generated C++ or CUDA file back to the line of the solution that holds it."""
 
 import ast
+import functools
 import io
 import itertools
 import re
@@ -8,6 +9,10 @@ import tokenize
 from collections.abc import Iterable
 
 import msgspec
+
+# A text may be one line many times over. Among so many equal ones, none is sure.
+_MOST_EQUAL = 1000
+_LONGEST_RUN = 500
 
 
 class TextLine(msgspec.Struct, frozen=True, kw_only=True):
@@ -17,6 +22,7 @@ class TextLine(msgspec.Struct, frozen=True, kw_only=True):
     row: int
 
 
+@functools.lru_cache(maxsize=4)
 def string_lines(solution_text: str) -> tuple[TextLine, ...]:
     """Return the lines of all string literals in order, escapes resolved.
 
@@ -100,6 +106,8 @@ def find_declaration(name: str, solution_text: str) -> int | None:
 
 def _best(generated: list[str], here: int, texts: list[str]) -> int | None:
     equal = [at for at, text in enumerate(texts) if text == generated[here]]
+    if len(equal) > _MOST_EQUAL:
+        return None
     scored = sorted(((_run(generated, here, texts, at), at) for at in equal), reverse=True)
     if not scored:
         return None
@@ -109,9 +117,11 @@ def _best(generated: list[str], here: int, texts: list[str]) -> int | None:
 
 
 def _run(generated: list[str], here: int, texts: list[str], at: int) -> int:
-    """Return how many lines around a match agree, without a gap."""
-    above = _agreeing(reversed(generated[:here]), reversed(texts[:at]))
-    return above + 1 + _agreeing(generated[here + 1 :], texts[at + 1 :])
+    """Return how many lines around a match agree, without a gap, up to a number."""
+    most = _LONGEST_RUN
+    above = generated[max(0, here - most) : here], texts[max(0, at - most) : at]
+    below = generated[here + 1 : here + 1 + most], texts[at + 1 : at + 1 + most]
+    return _agreeing(*map(reversed, above)) + 1 + _agreeing(*below)
 
 
 def _agreeing(some: Iterable[str], others: Iterable[str]) -> int:

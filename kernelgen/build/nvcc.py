@@ -178,7 +178,7 @@ def _compile(
     # nvcc names its temporary files by its process's number, which is 2 for all that are contained.
     # Files that a killed one leaves go with the folder.
     temporary = target.with_suffix(".tmp")
-    temporary.mkdir()
+    temporary.mkdir(exist_ok=True)
     texts = {source.name: source.read_text()}
     for headers in (slim, []):
         command = Command(

@@ -54,12 +54,15 @@ _FAILS_TO_COMPILE = 3
 _PLAN, _SLIM_PLAN = "build.ninja", "slim.ninja"
 # Behind the symbols of nvcc's, one a kernel that the sources hold, comes the library: it may hold
 # kernels of others, too, which were linked into it.
+# Where a folder of headers is not there, others of the same names might be taken from elsewhere.
 _STEPS = f"""
 cp -R "$1"/. . || exit 1
-ninja -v -f "$3" >&2 || exit {_FAILS_TO_COMPILE}
+library="$2" plan="$3"; shift 3
+for folder; do [ -d "$folder" ] || exit 1; done
+ninja -v -f "$plan" >&2 || exit {_FAILS_TO_COMPILE}
 grep -aohE '__device_stub_[A-Za-z0-9_]+' ./*.cuda.o 2>/dev/null | cut -c1-1000 | sort -u
 printf '\\0'
-exec cat "$2"
+exec cat "$library"
 """
 # Of what compilers heed; paths that they search are those of the same machine.
 _HEEDED = ("CC", "CXX", "CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "LIBRARY_PATH")
@@ -233,9 +236,10 @@ def _compile(
     texts = _files(recipe)
     write_files(given, texts)
     scratch = str(inside.resolve())
+    steps = ["/bin/sh", "-c", _STEPS, "sh", str(given.resolve())]
     for plan in (name for name in (_SLIM_PLAN, _PLAN) if name in texts):
         command = Command(
-            words=["/bin/sh", "-c", _STEPS, "sh", str(given.resolve()), recipe.library, plan],
+            words=[*steps, recipe.library, plan, *recipe.folders()],
             plan=_plan(inside, given),
             environment={**child_environment(room_environment(scratch)), "TMPDIR": scratch},
             timeout_s=deadline - time.monotonic(),

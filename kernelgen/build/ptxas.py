@@ -6,11 +6,14 @@ import subprocess
 
 import msgspec
 
-_ENTRY = re.compile(r"Compiling entry function '([^']+)' for '([^']+)'")
-_USED = re.compile(r"^.*Used (\d+) registers.*$", re.MULTILINE)
-_BARRIERS = re.compile(r"used (\d+) barriers")
-_SHARED = re.compile(r"(\d+) bytes smem")
-_CONSTANT = re.compile(r"(\d+) bytes cmem\[\d+\]")
+_ENTRY = re.compile(r"Compiling entry function '([^'\s]+)' for '([^'\s]+)'")
+_USED = re.compile(r"^.*Used (\d{1,9}) registers.*$", re.MULTILINE)
+_BARRIERS = re.compile(r"used (\d{1,9}) barriers")
+_SHARED = re.compile(r"(\d{1,9}) bytes smem")
+_CONSTANT = re.compile(r"(\d{1,9}) bytes cmem\[\d+\]")
+# A name of 300 letters may stand for one of gigabytes, with all that its parts stand for.
+_LONGEST_NAME = 10_000
+_WITHIN = f'ulimit -t 5 -v {1 << 18}; "$1" | head -c {1 << 24}'
 
 
 class KernelResources(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,18 +69,23 @@ def parse_ptxas(report: str) -> tuple[KernelResources, ...]:
 def _frame_of(mangled: str, kind: str) -> re.Pattern[str]:
     """Return what finds the bytes of a kind in a function's own properties, the line below."""
     own = re.escape(mangled)
-    return re.compile(rf"Function properties for {own}\s*\n.*?(\d+) bytes {kind}")
+    return re.compile(rf"Function properties for {own}\s*\n.*?(\d{{1,9}}) bytes {kind}")
 
 
 def demangle(names: list[str]) -> list[str]:
-    """Return C++ names in the form a person writes; unchanged where c++filt is not installed."""
+    """Return C++ names in the form a person writes; unchanged where c++filt makes none of them."""
     tool = shutil.which("c++filt")
     if tool is None or not names:
         return names
     done = subprocess.run(
-        [tool], input="\n".join(names), capture_output=True, text=True, check=True
+        ["/bin/sh", "-c", _WITHIN, "sh", tool],
+        input="\n".join(names).encode(),
+        capture_output=True,
+        check=False,
     )
-    return done.stdout.splitlines()
+    told = done.stdout.decode(errors="replace").split("\n")
+    pairs = zip(names, told, strict=True) if len(told) == len(names) else ()
+    return [new if 0 < len(new) <= _LONGEST_NAME else old for old, new in pairs] or names
 
 
 def _number(pattern: re.Pattern[str], text: str) -> int:

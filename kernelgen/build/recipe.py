@@ -1,10 +1,11 @@
 """An extension as torch would have ninja build it: what two builds have to share to be the same."""
 
 import hashlib
+import itertools
 import os
 import re
 import shlex
-from pathlib import Path
+from pathlib import Path, PurePath
 
 import msgspec
 
@@ -12,6 +13,10 @@ _SOURCE = re.compile(r"^build \S+: (cuda_compile|compile) (.+)$", re.MULTILINE)
 _LIBRARY = re.compile(r"^build (.+): link ", re.MULTILINE)
 _NAME = re.compile(r"\w[\w.+-]*")
 _BOUND = re.compile(r'^m\.def\("(\w+)", torch::wrap_pybind_function', re.MULTILINE)
+# What is made of a source gets its name with another ending.
+_SOURCE_NAME = re.compile(r"[^/\0]+\.(?!(?:o|tmp)$)[^./\0]+")
+_LONGEST_NAME = 200
+_ASKS_FOR_A_FILE = re.compile(r"__has_(?:include|include_next|embed)\s*\(\s*[^<\s]")
 _UNREADABLE = "\ufffd"
 
 
@@ -50,9 +55,33 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(name for text in self.files.values() for name in _BOUND.findall(text))
 
     def is_sound(self) -> bool:
-        """Whether it has files of its own folder alone, and all is text; it may be made up."""
+        """Whether it has files of its own folder alone, and all is text; it may be made up.
+
+        What asks for a file beside it, and does without, would be another library elsewhere.
+        """
         names = all(_NAME.fullmatch(name) for name in (self.library, *self.files))
-        return names and not any(_UNREADABLE in text for text in self.files.values())
+        texts = self.files.values()
+        whole = not any(_UNREADABLE in text or _ASKS_FOR_A_FILE.search(text) for text in texts)
+        return names and whole and not self.fault()
+
+    def fault(self) -> str:
+        """Return why no compiler can be asked to make it, "" if some can; it may be made up."""
+        try:
+            words = [*self.flags("compile"), *self.flags("cuda_compile")]
+        except ValueError as error:
+            return f"its flags are not the words of a shell: {error}"
+        names = [PurePath(path).name for path in self.rules]
+        for name in names:
+            long = len(name.encode()) > _LONGEST_NAME
+            if long or not _SOURCE_NAME.fullmatch(name):
+                return f"{name[:_LONGEST_NAME]!r} is no name of a source"
+        # As torch names them.
+        objects = [(PurePath(path).stem, rule) for path, rule in self.rules.items()]
+        twice = [name for name, one in zip(names, objects, strict=True) if objects.count(one) > 1]
+        if twice:
+            return f"the objects of {' and '.join(twice[:2])} would have one name; rename a source"
+        zero = "\0" in "".join([*words, *self.rules])
+        return "a zero is among its flags or paths" if zero else ""
 
     def texts(self) -> tuple[str, str]:
         """Return what the C++ compiler and what nvcc is given, each joined."""
@@ -60,6 +89,13 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True):
         for name, rule in self.rules.items():
             given[rule].append(self.files.get(name, ""))
         return "\n".join(given["compile"]), "\n".join(given["cuda_compile"])
+
+    def folders(self) -> list[str]:
+        """Return the folders in which its flags have headers looked for."""
+        words = [*self.flags("compile"), *self.flags("cuda_compile")]
+        joined = [word[2:] for word in words if word.startswith("-I") and len(word) > len("-I")]
+        apart = [folder for word, folder in itertools.pairwise(words) if word in {"-I", "-isystem"}]
+        return list(dict.fromkeys([*joined, *apart]))
 
     def flags(self, rule: str) -> list[str]:
         """Return the words that a compiler is given, as a shell takes them from ninja."""

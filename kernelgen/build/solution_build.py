@@ -2,7 +2,6 @@
 
 import re
 import shutil
-import subprocess
 import sysconfig
 import time
 from concurrent.futures import Executor
@@ -26,12 +25,16 @@ from kernelgen.build.slim_headers import torch_headers
 from kernelgen.build.source import CaptureReply
 from kernelgen.build.wheel_toolkit import INSTALL_NVCC
 from kernelgen.errors import ToolchainError
+from kernelgen.sandbox.contained import Command, run_contained
+from kernelgen.sandbox.environment import room_environment
 from kernelgen.sandbox.limits import small_file_limit
 from kernelgen.sandbox.record import Plan
 from kernelgen.scratch import temporary_folder
 from kernelgen.solution.file import SolutionFile
 
 _LEAST_FREE_BYTES = 16 << 20
+_NM_TIMEOUT_S = 60.0
+_SYMBOLS_BYTES = 64 << 20
 _BASE_NAME = re.compile(r"([A-Za-z_]\w*)\s*(?:\(|$)")
 
 
@@ -103,9 +106,12 @@ def build_solution(  # noqa: PLR0913 (what is built, for what, and with what)
             raise ToolchainError(
                 f"{solution.path}: has CUDA sources and no nvcc was found; {INSTALL_NVCC}"
             )
+        for fault in filter(None, map(Recipe.fault, reply.recipes)):
+            why = f"{solution.path}: {fault}"
+            return SolutionBuild.failed(solution.path, why, time.monotonic() - begin)
         reasons = _capture_reasons(solution, reply)
         stranded = bool(reasons) and not (reply.failure and reply.failure.in_build)
-        plan = _plan(folder, solution, reply, tools)
+        plan = _plan(folder, solution, tools)
         settings = CompileSettings(archs=archs, tools=tools, plan=plan)
         for number, recipe in enumerate(reply.recipes):
             scratch = folder / f"objects-{number}"
@@ -127,23 +133,16 @@ def build_solution(  # noqa: PLR0913 (what is built, for what, and with what)
     )
 
 
-def _plan(folder: Path, solution: SolutionFile, reply: CaptureReply, tools: Tools) -> Plan:
+def _plan(folder: Path, solution: SolutionFile, tools: Tools) -> Plan:
     """Return what to put around the compilers; they may lie where nothing else is shown."""
     room = folder / "room"
     room.mkdir(exist_ok=True)
-    words = [word for recipe in reply.recipes for word in recipe.flags("compile")]
-    named = [word[2:] for word in words if word.startswith("-I")]
-    sources = [Path(name) for recipe in reply.recipes for name in recipe.files]
-    named += [str(source.parent) for source in sources if source.is_absolute()]
     headers = [str(ABSENT_HEADERS), str(torch_headers()), sysconfig.get_path("include")]
     if tools.toolkit is not None:
         headers += [str(tools.toolkit.home), str(tools.toolkit.nvcc.resolve().parent.parent)]
     if Path(tools.compiler.command[0]).is_absolute():
         headers.append(tools.compiler.command[0])
-    # A folder of headers that the solution names is shown if it is one of its own.
-    own = solution.path.resolve().parent
-    extra = [str(path) for path in map(Path.resolve, map(Path, named)) if path.is_relative_to(own)]
-    return plan_to_build(room, solution.path, (*headers, *extra))
+    return plan_to_build(room, solution.path, tuple(headers))
 
 
 def _refuse_no_room(folder: Path) -> None:
@@ -158,10 +157,11 @@ def _refuse_no_room(folder: Path) -> None:
         )
 
 
-def undefined_functions(objects: list[Path], names: tuple[str, ...]) -> tuple[str, ...]:
+def undefined_functions(objects: list[Path], names: tuple[str, ...], plan: Plan) -> tuple[str, ...]:
     """Return the mangled symbols of bound functions that no object defines.
 
-    torch would notice them only on loading.
+    torch would notice them only on loading. What a compiler has made, where a solution chose its
+    flags, may be anything, so it is read within a plan.
 
     Returns:
         Symbols in the order of the objects; empty also where binutils' nm is not installed.
@@ -171,14 +171,21 @@ def undefined_functions(objects: list[Path], names: tuple[str, ...]) -> tuple[st
         return ()
     defined: set[str] = set()
     wanted: dict[str, None] = {}
-    for path in objects:
-        done = subprocess.run([nm, "-P", str(path)], capture_output=True, text=True, check=True)
-        for line in done.stdout.splitlines():
-            symbol, kind = line.split()[:2]
-            if kind == "U":
-                wanted[symbol] = None
-            else:
-                defined.add(symbol)
+    folder = str(objects[0].parent.resolve())
+    command = Command(
+        words=[nm, "-P", *(path.name for path in objects)],
+        plan=msgspec.structs.replace(plan, writable=(folder,)),
+        environment=room_environment(folder),
+        timeout_s=_NM_TIMEOUT_S,
+        output_limit_bytes=_SYMBOLS_BYTES,
+    )
+    for line in run_contained(command, folder).output.decode(errors="replace").splitlines():
+        # Of several objects, the name of each comes first.
+        symbol, *kind = line.split()[:2] or [""]
+        if kind == ["U"]:
+            wanted[symbol] = None
+        elif kind:
+            defined.add(symbol)
     missing = [symbol for symbol in wanted if symbol not in defined]
     bases = [_BASE_NAME.search(name) for name in demangle(missing)]
     return tuple(
@@ -234,6 +241,6 @@ def _compile_reasons(
         only_some = where and any(run.ok for run in done if run.time.arch is not None)
         return [f"{reason}\n  (fails for {', '.join(where)})" if only_some else reason]
     objects = [run.made for run in done if run.time.arch in {None, settings.archs[0]}]
-    symbols = undefined_functions(objects, recipe.functions)
+    symbols = undefined_functions(objects, recipe.functions, settings.plan)
     text = "\n".join(f"undefined symbol: {symbol}" for symbol in symbols)
     return [explain_build_error(text, texts, solution)] if symbols else []

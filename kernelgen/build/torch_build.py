@@ -90,7 +90,9 @@ def _taken(recipe: Recipe, folder: Path, ready: Ready, error_prefix: str) -> boo
         raise RuntimeError(f"{error_prefix}: {ready.failures[digest]}")
     if digest not in ready.libraries:
         return False
-    (folder / recipe.library).write_bytes(ready.libraries[digest])
+    made = folder / recipe.library
+    made.write_bytes(ready.libraries[digest])
+    made.chmod(0o755)  # as a linker leaves it: it may be a program
     return True
 
 

@@ -193,7 +193,9 @@ class Tally:
 
     def _add_if_all_agree(self, block: Block) -> bool:
         """The usual case, in as few passes over memory as it takes."""
-        error = block.exact.sub(block.out)
+        # Where what was computed in less stands in for it, its bounds are no coarser.
+        exact = block.exact.double()
+        error = exact.sub(block.out)
         largest = float(torch.linalg.vector_norm(error, math.inf))  # NaN if any is
         if not math.isfinite(largest):
             return False
@@ -201,16 +203,14 @@ class Tally:
         absolute = self._bound.absolute
         share = largest / absolute if 0.0 < largest <= absolute else 0.0
         if largest > absolute:
-            share = self._largest_share(error.abs_(), block)
+            bound = self._bound.of(block.start, exact)
+            share = float((error.abs_() / bound).nan_to_num_().max())
         if not share <= 1.0:
             return False
         self.max_err = max(self.max_err, largest)
         self.of_allowed = max(self.of_allowed, share)
         self.all_zero = False
         return True
-
-    def _largest_share(self, error: torch.Tensor, block: Block) -> float:
-        return float((error / self._bound.of(block.start, block.exact)).nan_to_num_().max())
 
     def _add_slowly(self, block: Block) -> None:
         """Count and locate.

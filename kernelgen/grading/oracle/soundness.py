@@ -117,7 +117,7 @@ def trivial_answers(
     return tuple(
         name
         for name, outputs in _predictors(reference, inputs, expected.ref32)
-        if _passes(outputs, expected, tolerance)
+        if _passes(reference, outputs, expected, tolerance)
     )
 
 
@@ -246,7 +246,7 @@ def _runs_alike(
 ) -> bool:
     outputs = tensors_of(reference.run(copied(inputs), _CALL))
     same_form = [tuple(out.shape) for out in outputs] == [tuple(r.shape) for r in expected.ref32]
-    return same_form and _passes(outputs, expected, tolerance)
+    return same_form and _passes(reference, outputs, expected, tolerance)
 
 
 def _plainly_wrong(out: torch.Tensor, ref: torch.Tensor) -> bool:
@@ -261,10 +261,13 @@ def _plainly_wrong(out: torch.Tensor, ref: torch.Tensor) -> bool:
     return bool(((mine - right).abs() > _PLAINLY * (right.abs() + size)).any())
 
 
-def _passes(outputs: list[torch.Tensor], expected: Expected, tolerance: float) -> bool:
+def _passes(
+    reference: Reference, outputs: list[torch.Tensor], expected: Expected, tolerance: float
+) -> bool:
     if not any(out.numel() for out in outputs):
         return False
+    # By another rule than the exact one, what is off by more may pass.
     pairs = zip(outputs, expected.ref32, strict=True)
-    if any(_plainly_wrong(out, ref) for out, ref in pairs):
+    if reference.rule == "exact" and any(_plainly_wrong(out, ref) for out, ref in pairs):
         return False
     return compare(outputs, expected, tolerance, full=False).status is Status.PASSED
