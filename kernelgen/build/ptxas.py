@@ -13,7 +13,7 @@ _SHARED = re.compile(r"(\d{1,9}) bytes smem")
 _CONSTANT = re.compile(r"(\d{1,9}) bytes cmem\[\d+\]")
 # A name of 300 letters may stand for one of gigabytes, with all that its parts stand for.
 _LONGEST_NAME = 10_000
-_WITHIN = f'ulimit -t 5 -v {1 << 18}; "$1" | head -c {1 << 24}'
+_WITHIN = f'ulimit -t 2 && ulimit -v {1 << 18} && "$1" | head -c {1 << 24}'
 
 
 class KernelResources(msgspec.Struct, frozen=True, kw_only=True):
