@@ -2,7 +2,7 @@
 # problem: conv3d_hardswish_groupnorm_mean
 # source: conv3d_hardswish_groupnorm_mean.yaml (sha256 a01333b2b5559688)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 7eeb01c294b1e049)
+# templates: frame/head.py.jinja (sha256 fea93676c4cfd9ba)
 # identities: the mean before sub, mul, add
 # render again: kernelgen render conv3d_hardswish_groupnorm_mean
 """3-D convolution, hardswish, GroupNorm, then the mean of each channel.
@@ -352,7 +352,7 @@ __device__ int start_of(Place at) {
   return (at.z * kStrideD * M::in_h + at.y * kStrideH) * M::in_w + at.x * kStrideW;
 }
 
-// What a thread copies of a channel's plane, for its block.
+// Values of a channel's plane that a thread copies for its block.
 using Copied = float[(kSpan + kThreads - 1) / kThreads];
 
 __device__ void fetch(Copied& values, const float* channel, int from, int length) {

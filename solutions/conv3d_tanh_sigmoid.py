@@ -2,7 +2,7 @@
 # problem: conv3d_tanh_sigmoid
 # source: conv3d_tanh_sigmoid.yaml (sha256 bb9b5e6d22a11209)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 d0d5a8ec208ac120)
+# templates: frame/head.py.jinja (sha256 ad676cb7313a0adf)
 # render again: kernelgen render conv3d_tanh_sigmoid
 """3-D convolution of three channels, scaled, tanh and sigmoid.
 
@@ -268,7 +268,7 @@ __device__ int start_of(Place at) {
   return (at.z * kStrideD * M::in_h + at.y * kStrideH) * M::in_w + at.x * kStrideW;
 }
 
-// What a thread copies of a channel's plane, for its block.
+// Values of a channel's plane that a thread copies for its block.
 using Copied = float[(kSpan + kThreads - 1) / kThreads];
 
 __device__ void fetch(Copied& values, const float* channel, int from, int length) {

@@ -13,7 +13,7 @@ _SOURCE = re.compile(r"^build \S+: (cuda_compile|compile) (.+)$", re.MULTILINE)
 _LIBRARY = re.compile(r"^build (.+): link ", re.MULTILINE)
 _NAME = re.compile(r"\w[\w.+-]*")
 _BOUND = re.compile(r'^m\.def\("(\w+)", torch::wrap_pybind_function', re.MULTILINE)
-# What is made of a source gets its name with another ending.
+# Objects get their source's name with another ending.
 _SOURCE_NAME = re.compile(r"[^/\0]+\.(?!(?:o|tmp)$)[^./\0]+")
 _LONGEST_NAME = 200
 _ASKS_FOR_A_FILE = re.compile(r"__has_(?:include|include_next|embed)\s*\(\s*[^<\s]")

@@ -118,7 +118,7 @@ def _text(stage: Reduce, backend: Backend) -> StageText:
     else:
         tiles, least = prod(result_shape), threads * 16
     few = tiles < _BLOCKS // 4 and (plan.columns or group >= _WARP * 8)
-    # What is only picked is not gathered.
+    # Values that are only picked are not gathered.
     sliced = cuda and few and plan.length > 4 * least and bool(states)
     long = plan.columns and not sliced and plan.length >= _LONG_COLUMN
     if long and words * _MOST_THREADS <= _SHARED_WORDS:
