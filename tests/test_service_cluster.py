@@ -23,7 +23,7 @@ from kernelgen.grading.options import GradeOptions
 from kernelgen.grading.queue.identity import release
 from kernelgen.grading.queue.journal import Journal
 from kernelgen.grading.supervisor.grade import grade
-from kernelgen.grading.verdict import Owner, Status, Verdict
+from kernelgen.grading.verdict import UNKNOWN_TIME, Owner, Status, Verdict
 from kernelgen.service import cluster as cluster_module
 from kernelgen.service.cluster import Cluster
 from kernelgen.service.grader import Grader
@@ -154,7 +154,9 @@ def test_verdicts_are_those_of_this_machine(nodes: Any, tmp_path: Path) -> None:
     for one, other in zip(here.verdicts, there.verdicts, strict=True):
         assert (one.solution, one.status, one.owner) == (other.solution, other.status, other.owner)
         assert (one.solution_sha256, one.source) == (other.solution_sha256, other.source)
-        assert (one.timing is None) == (other.timing is None)
+        # A busy machine may leave no time that can be told, and that is told.
+        told = [text for v in (one, other) for text in v.warnings if text.startswith(UNKNOWN_TIME)]
+        assert told or (one.timing is None) == (other.timing is None)
     assert here.environment == there.environment
     assert not ray.is_initialized()
     assert nothing_is_left()
