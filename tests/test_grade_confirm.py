@@ -239,6 +239,17 @@ def test_contention_that_was_there_all_along_accuses_nobody() -> None:
         confirm("cuda", claim(0.586), Machine(1.43))
 
 
+def test_who_loses_turns_on_a_cpu_is_not_accused() -> None:
+    """Seen with four others on each processor: a call has one turn, a batch waits for several."""
+    machine = Machine(1.5)
+    machine.turns = 5.0
+    assert confirm("cpu", claim(0.2), machine).unconfirmed
+    with pytest.raises(Judged, match="clock"):
+        confirm("cpu", claim(0.2), Machine(1.5))
+    with pytest.raises(Judged, match="clock"):
+        confirm("cpu", claim(0.02), machine)
+
+
 def test_contention_that_only_the_control_shows_accuses_nobody() -> None:
     """The reference's single calls fit a turn on the GPU, its batch does not."""
     machine = Machine(1.43)

@@ -73,7 +73,7 @@ def verdict_on(folder: Path, *, stale: str, time: bool) -> Verdict:
 
 def test_preparing_is_part_of_a_timed_call(tmp_path: Path) -> None:
     verdict = until_timed(lambda: verdict_on(tmp_path, stale=BY_VERSION, time=True))
-    assert verdict.status is Status.PASSED
+    assert verdict.status is Status.PASSED, verdict.reason
     assert verdict.timing is not None
     assert min(verdict.timing.samples["candidate"]) >= PREPARING_MS
 

@@ -35,7 +35,7 @@ def test_a_pass_is_timed_with_samples_of_every_subject() -> None:
         problem=problem_of(HONEST), min_samples=4, max_samples=4, timing_budget_s=60.0
     )
     verdict = until_timed(lambda: grade([HONEST], options=options).verdicts[0])
-    assert verdict.status is Status.PASSED
+    assert verdict.status is Status.PASSED, verdict.reason
     assert verdict.timing is not None
     assert {name: len(times) for name, times in verdict.timing.samples.items()} == {
         "candidate": 4,

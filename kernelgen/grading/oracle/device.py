@@ -3,7 +3,7 @@
 import platform
 from collections.abc import Callable
 from itertools import pairwise
-from time import perf_counter, sleep
+from time import perf_counter, process_time, sleep
 
 import torch
 
@@ -146,7 +146,7 @@ class Probe:
         self._clock.wait()
         writes = _WRITES if on_gpu else 1
         marks = [timing_event() for _ in range(writes + 1)] if on_gpu else []
-        start = perf_counter()
+        start, start_of_cpu = perf_counter(), process_time()
         for number in range(writes):
             if on_gpu:
                 marks[number].record()
@@ -155,8 +155,10 @@ class Probe:
             marks[-1].record()
         self._clock.wait()
         elapsed_ms = (perf_counter() - start) * 1e3
-        # Each is over within a turn on a GPU that others use too.
-        quickest_ms = min((a.elapsed_time(b) for a, b in pairwise(marks)), default=elapsed_ms)
+        # Each is over within a turn on a GPU that others use too. A CPU's turns are in no thread's
+        # time.
+        cpu_ms = (process_time() - start_of_cpu) * 1e3 / torch.get_num_threads()
+        quickest_ms = min((a.elapsed_time(b) for a, b in pairwise(marks)), default=cpu_ms)
         return m.Probed(
             elapsed_ms=elapsed_ms,
             alone_ms=max(quickest_ms * writes, _LEAST_MS),

@@ -286,7 +286,7 @@ def _rates_of(dialogue: Dialogue, work: Work, warn: Callable[[str], None]) -> Ca
     if cached is not None and cached.calibration is not None:
         return cached.calibration
     measured = dialogue.ask_oracle(m.MeasureRates(formats=formats_for(work)))
-    if dialogue.ask_oracle(m.Probe()).load > CROWDED:
+    if identity.device == "cuda" and dialogue.ask_oracle(m.Probe()).load > CROWDED:
         # Rates that are too low would make an honest time impossible.
         warn(f"the device's limit is not known: there was {OTHER_WORK}")
         return None

@@ -108,7 +108,7 @@ class Confirming:
             Judged: TAMPERED, the claim is too small; or what a batch's outputs deserve.
         """
         claim = self.waits.claim
-        if claim.load > CROWDED:
+        if self._device == "cuda" and claim.load > CROWDED:
             # The baselines were timed then as well.
             return _told_of_load(claim.load)
         self._rehearse()
@@ -139,7 +139,8 @@ class Confirming:
         if not waits.at_most_ms():
             return f"{UNKNOWN_TIME}, and no speedup is: waits are no longer than overhead"
         noise_ms = waits.noise_ms(claim.device_ms * waits.calls) / waits.calls
-        if waits.at_most_ms() > _ACCUSED[self._device] * claim.device_ms + noise_ms:
+        accused = _ACCUSED[self._device] * min(one.load for one in quiet)
+        if waits.at_most_ms() > accused * claim.device_ms + noise_ms:
             raise Judged(Status.TAMPERED, self._accusation())
         # By less than a busy machine may explain: no accusation, and no gain.
         return self._confirmation(unconfirmed=True)

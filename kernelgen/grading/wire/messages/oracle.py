@@ -145,7 +145,8 @@ class Probed(Message, frozen=True, kw_only=True):
 
     Attributes:
         elapsed_ms: what it took.
-        alone_ms: what it would take if every short write took as long as the quickest.
+        alone_ms: what it would take if every short write took as long as the quickest; on a CPU,
+            if each of its threads had a processor.
         written_bytes: how much it wrote.
         cache_bytes: size of the last cache before DRAM.
     """
