@@ -2,7 +2,7 @@
 # problem: conv2d_gelu_mean
 # source: conv2d_gelu_mean.yaml (sha256 ab69fead7cd7dee2)
 # backend: cuda, sm_90a
-# templates: frame/head.py.jinja (sha256 ad676cb7313a0adf)
+# templates: frame/head.py.jinja (sha256 1875a9a261ac4969)
 # render again: kernelgen render conv2d_gelu_mean
 """2-D convolution, GELU, then the mean of each channel's pixels.
 
@@ -352,7 +352,9 @@ constexpr int kValues = kPixels / 2;  // of a thread's sums
 constexpr int kFilterTiles = 1;
 constexpr int kResidues = 1;  // neighbours of out that a filter has rows for
 constexpr int kTileFilters = kRows / kResidues;
-constexpr int kTiles = kGroups * kFilterTiles * 1;  // of the same pixels, in all phases
+constexpr int kSame = kGroups * kFilterTiles;  // tiles of the same pixels, in a phase
+constexpr int kPhaseCount = 1;
+constexpr int kTiles = kSame * kPhaseCount;
 constexpr int kBlocks = 1;  // stages of all phases
 constexpr bool kWhole = false;  // no stage lacks some of its depth
 constexpr int kMostWide = 4096;
@@ -406,10 +408,8 @@ struct Item {
 
 __host__ __device__ int tiles_of(int pixels) { return (pixels + kPixels - 1) / kPixels; }
 
-// Filters of the same pixels are neighbours; then come pixels, then phases, so that each block has
-// as many of each.
+// Filters of the same pixels are neighbours.
 __device__ Item item_of(int index, int pixel_tiles) {
-  constexpr int kSame = kGroups * kFilterTiles;
   const int filters = index % kSame;
   const int phase = 0;
   const int pixels = index / kSame;
@@ -732,8 +732,6 @@ __device__ void add_stage(float (&sum)[kValues], unsigned filters, unsigned pixe
 
 constexpr int kTilePixels = kPixels;
 constexpr int kTileLines = kRows / 1;
-constexpr int kSame = kGroups * kFilterTiles;
-constexpr int kPhaseCount = 1;
 // Moments of a tile's pixels of an image, for one of its lines.
 struct Partial {
   float count, mean, squares;  // the last of distances from the mean
@@ -804,6 +802,12 @@ __global__ void __launch_bounds__(kCombineThreads) combine(Arguments a, int pixe
   write_moments(a, of_out, count, sum, square);
 }
 
+// The number of a tile, by phases.
+__device__ int64_t number_of(const Item& item, int pixels) {
+  const int tile = item.first_pixel / kPixels;
+  return (int64_t{item.phase} * tiles_of(pixels) + tile) * kSame + item.tile % kSame;
+}
+
 // The number of the partials of a tile's next image.
 __device__ int64_t next_of(const Item& item, int pixels, int items) {
   const int image = item.first_pixel / kImagePixels + 1;
@@ -814,8 +818,9 @@ __device__ int64_t next_of(const Item& item, int pixels, int items) {
 // Gathers what a warpgroup has in registers: a thread has columns 8 j + c and 8 j + c + 1 of rows r
 // and r + 8, which are two filters.
 __device__ void store_moments(
-    const Arguments& a, const Workspace* work, const Item& item, int index, int pixels, int items,
-    int warpgroup, float (&total)[kValues]) {
+    const Arguments& a, const Workspace* work, const Item& item, int pixels, int items,
+        int warpgroup,
+    float (&total)[kValues]) {
   using M = MainSizes;
   constexpr int kWarps = kWarpgroup / kWarp;
   __shared__ unsigned masks[2][2][kResidues][kWarps];  // the columns of a part that have results
@@ -870,19 +875,18 @@ __device__ void store_moments(
         value += __shfl_xor_sync(kAllLanes, value, 2);
       }
     };
-    each([&](int half, float value) {
-      counts[half] += 1.0f;
-      sums[half] += value;
-    });
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      for (const unsigned mask : masks[warpgroup][part][row_of(row + 8 * half).residue]) {
+        counts[half] += __popc(mask & 0x03030303u << lane % 4 * 2);
+      }
+    }
+    each([&](int half, float value) { sums[half] += value; });
     of_quad(counts);
     of_quad(sums);
     const float means[] = {sums[0] / fmaxf(counts[0], 1.0f), sums[1] / fmaxf(counts[1], 1.0f)};
-    each([&](int half, float value) {
-      squares[half] += (value - means[half]) * (value - means[half]);
-    });
-    of_quad(squares);
     if (lane % 4 != 0) continue;
-    Partial* to = partials_of(a, index, of_next, part);
+    Partial* to = partials_of(a, number_of(item, pixels), of_next, part);
     if (item.first_filter + row < M::filters) to[row] = {counts[0], means[0], squares[0]};
     if (item.first_filter + row + 8 < M::filters) to[row + 8] = {counts[1], means[1], squares[1]};
   }
@@ -891,8 +895,7 @@ __device__ void store_moments(
 
 // Gathers a tile again, by its results in fp32. A warp has a line.
 __device__ void gather_again(
-    const Arguments& a, const Item& item, int index, int pixels, int items, int thread,
-    int threads) {
+    const Arguments& a, const Item& item, int pixels, int items, int thread, int threads) {
   using M = MainSizes;
   constexpr int kWide = kRows / kTileLines;
   constexpr int kEach = (kPixels * kWide + kWarp - 1) / kWarp;
@@ -937,7 +940,7 @@ __device__ void gather_again(
       }
       squares = of_warp(squares);
       if (lane == 0) {
-        partials_of(a, index, of_next, part)[line] = {count, mean, squares};
+        partials_of(a, number_of(item, pixels), of_next, part)[line] = {count, mean, squares};
       }
     }
   }
@@ -963,7 +966,7 @@ __device__ void multiply(
 #pragma unroll
       for (int i = 0; i < kValues; ++i) total[i] = fmaf(sum[i], inverse, total[i]);
     }
-    store_moments(a, work, item, index, pixels, items, warpgroup, total);
+    store_moments(a, work, item, pixels, items, warpgroup, total);
   }
 }
 
@@ -1013,7 +1016,7 @@ __global__ void __launch_bounds__(kRepairThreads) repair(
     const Item item = item_of(index, tiles_of(pixels));
     // Of a tile's warps, one is enough where all are wide.
     if (!all || which % kParts == 0) {
-      gather_again(a, item, index, pixels, items, threadIdx.x, kRepairThreads);
+      gather_again(a, item, pixels, items, threadIdx.x, kRepairThreads);
     }
   }
 }

@@ -2,7 +2,7 @@
 # problem: conv2d_relu_add
 # source: conv2d_relu_add.yaml (sha256 54f24aeb1df71263)
 # backend: cuda, sm_90a
-# templates: frame/head.py.jinja (sha256 7f749a187922df59)
+# templates: frame/head.py.jinja (sha256 1adc7b7e8f1f0666)
 # render again: kernelgen render conv2d_relu_add
 """2-D convolution, ReLU, then a bias for each channel.
 
@@ -323,7 +323,9 @@ constexpr int kValues = kPixels / 2;  // of a thread's sums
 constexpr int kFilterTiles = 1;
 constexpr int kResidues = 1;  // neighbours of out that a filter has rows for
 constexpr int kTileFilters = kRows / kResidues;
-constexpr int kTiles = kGroups * kFilterTiles * 1;  // of the same pixels, in all phases
+constexpr int kSame = kGroups * kFilterTiles;  // tiles of the same pixels, in a phase
+constexpr int kPhaseCount = 1;
+constexpr int kTiles = kSame * kPhaseCount;
 constexpr int kBlocks = 6;  // stages of all phases
 constexpr bool kWhole = true;  // no stage lacks some of its depth
 constexpr int kMostWide = 4096;
@@ -382,10 +384,8 @@ struct Item {
 
 __host__ __device__ int tiles_of(int pixels) { return (pixels + kPixels - 1) / kPixels; }
 
-// Filters of the same pixels are neighbours; then come pixels, then phases, so that each block has
-// as many of each.
+// Filters of the same pixels are neighbours.
 __device__ Item item_of(int index, int pixel_tiles) {
-  constexpr int kSame = kGroups * kFilterTiles;
   const int filters = index % kSame;
   const int phase = 0;
   const int pixels = index / kSame;

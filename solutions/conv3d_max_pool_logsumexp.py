@@ -2,7 +2,7 @@
 # problem: conv3d_max_pool_logsumexp
 # source: conv3d_max_pool_logsumexp.yaml (sha256 8bec1003e7ddfb8a)
 # backend: cuda, sm_90a
-# templates: frame/head.py.jinja (sha256 daa8f0cb51f48ec2)
+# templates: frame/head.py.jinja (sha256 020d2df13511024f)
 # render again: kernelgen render conv3d_max_pool_logsumexp
 """3-D convolution, maximum of windows, logsumexp of the channels, then ReLU.
 
@@ -399,7 +399,9 @@ constexpr int kValues = kPixels / 2;  // of a thread's sums
 constexpr int kFilterTiles = 1;
 constexpr int kResidues = 1;  // neighbours of out that a filter has rows for
 constexpr int kTileFilters = kRows / kResidues;
-constexpr int kTiles = kGroups * kFilterTiles * 1;  // of the same pixels, in all phases
+constexpr int kSame = kGroups * kFilterTiles;  // tiles of the same pixels, in a phase
+constexpr int kPhaseCount = 1;
+constexpr int kTiles = kSame * kPhaseCount;
 constexpr int kBlocks = 9;  // stages of all phases
 constexpr bool kWhole = true;  // no stage lacks some of its depth
 constexpr int kMostWide = 4096;
@@ -464,10 +466,8 @@ struct Item {
 
 __host__ __device__ int tiles_of(int pixels) { return (pixels + kPixels - 1) / kPixels; }
 
-// Filters of the same pixels are neighbours; then come pixels, then phases, so that each block has
-// as many of each.
+// Filters of the same pixels are neighbours.
 __device__ Item item_of(int index, int pixel_tiles) {
-  constexpr int kSame = kGroups * kFilterTiles;
   const int filters = index % kSame;
   const int phase = 0;
   const int pixels = index / kSame;

@@ -2,7 +2,7 @@
 # problem: conv_transpose3d_softmax
 # source: conv_transpose3d_softmax.yaml (sha256 65753bcb639cf794)
 # backend: cuda, sm_90a
-# templates: frame/head.py.jinja (sha256 ad676cb7313a0adf)
+# templates: frame/head.py.jinja (sha256 1875a9a261ac4969)
 # render again: kernelgen render conv_transpose3d_softmax
 """3-D transposed convolution of stride 2, softmax of the channels, then sigmoid.
 
@@ -376,7 +376,9 @@ constexpr int kValues = kPixels / 2;  // of a thread's sums
 constexpr int kFilterTiles = 1;
 constexpr int kResidues = 2;  // neighbours of out that a filter has rows for
 constexpr int kTileFilters = kRows / kResidues;
-constexpr int kTiles = kGroups * kFilterTiles * 4;  // of the same pixels, in all phases
+constexpr int kSame = kGroups * kFilterTiles;  // tiles of the same pixels, in a phase
+constexpr int kPhaseCount = 4;
+constexpr int kTiles = kSame * kPhaseCount;
 constexpr int kBlocks = 9;  // stages of all phases
 constexpr bool kWhole = true;  // no stage lacks some of its depth
 constexpr int kMostWide = 4096;
@@ -445,13 +447,16 @@ struct Item {
 
 __host__ __device__ int tiles_of(int pixels) { return (pixels + kPixels - 1) / kPixels; }
 
-// Filters of the same pixels are neighbours; then come pixels, then phases, so that each block has
-// as many of each.
+// Filters of the same pixels are neighbours; then come pixels of some tiles, in all phases before
+// the next tiles. Phases take turns, so that each block has as many of each.
 __device__ Item item_of(int index, int pixel_tiles) {
-  constexpr int kSame = kGroups * kFilterTiles;
   const int filters = index % kSame;
-  const int phase = index / kSame / pixel_tiles;
-  const int pixels = index / kSame % pixel_tiles;
+  constexpr int kAtOnce = 33;  // tiles of pixels
+  const int turn = index / kSame / (kPhaseCount * kAtOnce);
+  const int rest = index / kSame % (kPhaseCount * kAtOnce);
+  const int tiles = min(kAtOnce, pixel_tiles - turn * kAtOnce);
+  const int phase = (rest / tiles + turn) % kPhaseCount;
+  const int pixels = turn * kAtOnce + rest % tiles;
   return {phase * kSame + filters, filters / kFilterTiles, filters % kFilterTiles * kTileFilters,
           pixels * kPixels, phase};
 }

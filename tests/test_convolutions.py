@@ -14,7 +14,7 @@ import pytest
 from planned_models import Planned, emulated, problem_of
 from products_on_the_cpu import for_the_cpu
 
-from kernelgen.engines.convolution import convolution
+from kernelgen.engines.convolution import convolution, tiling
 from kernelgen.engines.convolution.record import Geometry
 from kernelgen.engines.convolution.tiling import STAGE_DEPTH, Tiling, tiling_of
 from kernelgen.problem.record import Device
@@ -26,7 +26,11 @@ SHIPPED = {name: getattr(convolution, name) for name in ("_LEAST_RESULTS", "_LEA
 
 @pytest.fixture(autouse=True)
 def every_size_pays() -> Iterator[None]:
-    with mock.patch.multiple(convolution, _LEAST_RESULTS=0, _LEAST_TILES=0):
+    # A few multiprocessors have tiles left for others.
+    with (
+        mock.patch.multiple(convolution, _LEAST_RESULTS=0, _LEAST_TILES=0),
+        mock.patch.object(tiling, "_MULTIPROCESSORS", 5),
+    ):
         yield
 
 
@@ -435,8 +439,13 @@ MUTANTS = {
     "what is no pixel counts": ("group norm's mean, few", "if (exists[p][residue]) add", "add"),
     "wide pixels count as they were": (
         "spread of pixels",
-        "gather_again(a, item, index, pixels, items, threadIdx.x, kRepairThreads);",
+        "gather_again(a, item, pixels, items, threadIdx.x, kRepairThreads);",
         ";",
+    ),
+    "what is left has as many tiles": (
+        "mean of pixels, turned",
+        "min(kAtOnce, pixel_tiles - turn * kAtOnce)",
+        "kAtOnce",
     ),
     "images have one place": ("3x3", "image * (kColumns * kPlane)", "0"),
     "wide pixels do not matter": ("3x3", "__any_sync(kAllLanes, wide)", "false"),

@@ -14,6 +14,7 @@ _HALO = 8  # of these, at most, that only shifts read
 _MOST_SHIFTS = 3  # whose filters have room in a stage
 _FILLING = 0.5  # of the time of a stage's products, what filling it takes
 _MOST_BYTES = 226 << 10  # of shared memory
+_MULTIPROCESSORS = 132  # of an H100
 _BYTES_OF_PIXEL = 512  # of results that two warpgroups write
 _MOST_STAGES = 4
 _MOST_WIDE = 4096  # warps' pixels that are computed again one by one
@@ -72,6 +73,8 @@ class Tiling(NamedTuple):
         lattice: pixels of an image: results, or those of a phase, and what shifts reach beyond.
         width: of the lattice without that.
         distances: of a dimension's taps from a pixel, by number.
+        at_once: tiles of pixels that go through all phases before the next do, so many as blocks
+            compute at once: phases write parts of the same sectors, and read the same input.
         blocks: stages of K of all phases.
         whole: whether each phase fills its stages.
         plane: elements of a channel of the input.
@@ -95,6 +98,7 @@ class Tiling(NamedTuple):
     taps: tuple[Tap, ...]
     phases: tuple[Phase, ...]
     filter_tiles: int
+    at_once: int
     blocks: int
     whole: bool
     plane: int
@@ -191,6 +195,7 @@ def tiling_of(
         taps=tuple(taps),
         phases=tuple(sorted(phases, key=lambda phase: -phase.blocks)),  # the longest first
         filter_tiles=filter_tiles,
+        at_once=max(1, _MULTIPROCESSORS * _ROWS // rows // (tiles * len(phases))),
         blocks=blocks,
         whole=all(g.channels * one.taps % STAGE_DEPTH == 0 for one in phases),
         plane=prod(g.input),
