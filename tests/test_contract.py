@@ -176,6 +176,8 @@ HONEST = {
                                       "        return x\n\n\nclass ModelNew")),
     "no input functions": GOOD[: GOOD.index("def get_inputs")],
     "main block with anything": GOOD + "\nif __name__ == '__main__':\n    import numpy\n    print(undefined)\n",
+    "a test that grading never runs": GOOD + "\ndef test():\n    from model import Model\n    compare(Model(), ModelNew())\n\n\n"
+                                             "def main():\n    test()\n\n\nif __name__ == '__main__':\n    main()\n",
     "own inputs with undefined sizes": changed(("torch.rand(batch_size,", "torch.rand(rows,")),
     "importlib": changed(("import torch\n", "import torch\nimport importlib\njson = importlib.import_module('json')\n")),
 }  # fmt: skip
@@ -220,6 +222,9 @@ BROKEN = {
     "guard that raises again": (changed(("import torch\n", "import torch\ntry:\n    import numpy\n"
                                          "except ImportError:\n    raise\n")), "    import numpy", "`numpy`"),
     "forgotten import": (changed(("from torch.utils.cpp_extension import load_inline\n", "")), "module =", "`load_inline`"),
+    "function of a function": (changed(("class ModelNew", "def inner():\n    compare()\n\n\ndef outer():\n    inner()\n\n\n"
+                                        "class ModelNew"), ("return module.run(", "return outer() or module.run(")),
+                               "    compare()", "`compare`"),
     "misspelt": (changed(("return module.run(", "return modul.run(")), "        return modul.", "`modul`"),
 }  # fmt: skip
 
