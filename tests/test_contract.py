@@ -21,6 +21,7 @@ from kernelgen.solution.contract import check_contract
 from kernelgen.solution.declared_kernels import declared_kernels
 from kernelgen.solution.file import LARGEST_BYTES, SolutionFile, read_solution
 from kernelgen.solution.finding import Finding
+from kernelgen.solution.importing import import_file
 from kernelgen.solution.imports import allowed_modules
 from kernelgen.solution.source import Source
 
@@ -502,3 +503,13 @@ def test_an_extension_is_called_as_a_module_is(call: str, message: str, problem:
     found = [one.message for one in errors(text, problem)]
     assert bool(found) is bool(message), found
     assert all(message in one for one in found)
+
+
+def test_what_runs_is_the_text_that_is_checked_whatever_encoding_it_declares(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "solution.py"
+    file.write_text("# coding: utf-7\nshown = 'ü'\n# A comment.+AAo-hidden = 1\n", encoding="utf-8")
+    module = import_file("checked", file)
+    assert module.shown == "ü"
+    assert not hasattr(module, "hidden")
