@@ -225,6 +225,23 @@ def test_one_tensor_gets_several_that_add_up_in_one_way() -> None:
     assert len(given_to(Joined(8), drawn(reference)).missing) == 6
 
 
+@pytest.mark.parametrize(("count", "missing"), [(2, 6), (3, 0)])
+def test_one_tensor_gets_all_of_those_that_are_stacked_in_it(count: int, missing: int) -> None:
+    class Stacked(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.empty(count, 4, 4))
+            self.bias = nn.Parameter(torch.empty(count, 4))
+
+    reference, candidate = Three(), Stacked()
+    given = given_to(candidate, drawn(reference))
+    assert len(given.missing) == missing
+    if not missing:
+        assert given.mapping["weight[1:2]"] == "key.weight"
+        assert torch.equal(candidate.weight[1], reference.key.weight)
+        assert torch.equal(candidate.bias[2], reference.value.bias)
+
+
 def test_tensors_in_containers_are_found_copied_and_compared() -> None:
     @dataclasses.dataclass
     class Parts:
