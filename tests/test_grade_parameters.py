@@ -13,7 +13,7 @@ from kernelgen.grading.candidate.likeness import Likeness, likeness
 from kernelgen.grading.candidate.matching import Fit, fit
 from kernelgen.grading.candidate.parameters import give
 from kernelgen.grading.oracle.randomise import randomise
-from kernelgen.grading.supervisor.evidence import parameter_hint
+from kernelgen.grading.supervisor.evidence import Evidence, parameter_hint
 from kernelgen.grading.wire.generators import set_generators
 from kernelgen.grading.wire.messages import ParametersGiven as Given
 from kernelgen.grading.wire.messages import ReferenceState
@@ -558,3 +558,11 @@ def test_how_one_shape_becomes_another(
 def test_how_alike_two_names_are(one: str, other: str, expected: Likeness) -> None:
     assert likeness(one, other) is expected
     assert likeness(other, one) is expected
+
+
+def test_a_warning_names_a_few_of_any_number_of_parameters_of_any_names() -> None:
+    evidence = Evidence(expected=())
+    names = ("long" * 100_000,) * 1000
+    evidence.note_parameters(Given(mapping={}, missing=names, own=names))
+    assert len(evidence.warnings) == 2
+    assert all("and 992 more" in text and len(text) < 2000 for text in evidence.warnings)

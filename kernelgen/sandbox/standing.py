@@ -21,7 +21,6 @@ _LIBRARIES = re.compile(
 # Files that work, or wait, for their caller.
 _FOR_OTHERS = re.compile(r"/(lib(c|m|mvec|gomp|iomp5|omp|pthread)|ld-[\w-]*)[-.\w]*$")
 _NEAR_BYTES = 4096  # from the top of the stack
-_WORD_BYTES = 8
 
 Kind = Literal["library", "for others", "other"]
 Mapping = tuple[int, int, Kind]  # begin, end
@@ -76,9 +75,8 @@ def _is_library(pid: int, counter: int, stack: int, mappings: list[Mapping]) -> 
     # A stack pointer may point nowhere.
     with contextlib.suppress(OSError), Path(f"/proc/{pid}/mem").open("rb", buffering=0) as memory:
         near = os.pread(memory.fileno(), _NEAR_BYTES, stack)
-    words = (near[start : start + _WORD_BYTES] for start in range(0, len(near), _WORD_BYTES))
-    # Return addresses are among the words on the stack.
-    kinds = (_kind(int.from_bytes(word, "little"), mappings) for word in words)
+    # Return addresses are among the words, of 8 bytes, on the stack.
+    kinds = (_kind(word, mappings) for word in memoryview(near[: len(near) & -8]).cast("Q"))
     return next((kind for kind in kinds if kind not in {None, "for others"}), at) == "library"
 
 
