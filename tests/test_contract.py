@@ -21,6 +21,7 @@ from kernelgen.solution.contract import check_contract
 from kernelgen.solution.declared_kernels import declared_kernels
 from kernelgen.solution.file import LARGEST_BYTES, SolutionFile, read_solution
 from kernelgen.solution.finding import Finding
+from kernelgen.solution.importing import import_file
 from kernelgen.solution.imports import allowed_modules
 from kernelgen.solution.source import Source
 
@@ -176,6 +177,8 @@ HONEST = {
                                       "        return x\n\n\nclass ModelNew")),
     "no input functions": GOOD[: GOOD.index("def get_inputs")],
     "main block with anything": GOOD + "\nif __name__ == '__main__':\n    import numpy\n    print(undefined)\n",
+    "a test that grading never runs": GOOD + "\ndef test():\n    from model import Model\n    compare(Model(), ModelNew())\n\n\n"
+                                             "def main():\n    test()\n\n\nif __name__ == '__main__':\n    main()\n",
     "own inputs with undefined sizes": changed(("torch.rand(batch_size,", "torch.rand(rows,")),
     "importlib": changed(("import torch\n", "import torch\nimport importlib\njson = importlib.import_module('json')\n")),
 }  # fmt: skip
@@ -220,6 +223,9 @@ BROKEN = {
     "guard that raises again": (changed(("import torch\n", "import torch\ntry:\n    import numpy\n"
                                          "except ImportError:\n    raise\n")), "    import numpy", "`numpy`"),
     "forgotten import": (changed(("from torch.utils.cpp_extension import load_inline\n", "")), "module =", "`load_inline`"),
+    "function of a function": (changed(("class ModelNew", "def inner():\n    compare()\n\n\ndef outer():\n    inner()\n\n\n"
+                                        "class ModelNew"), ("return module.run(", "return outer() or module.run(")),
+                               "    compare()", "`compare`"),
     "misspelt": (changed(("return module.run(", "return modul.run(")), "        return modul.", "`modul`"),
 }  # fmt: skip
 
@@ -497,3 +503,13 @@ def test_an_extension_is_called_as_a_module_is(call: str, message: str, problem:
     found = [one.message for one in errors(text, problem)]
     assert bool(found) is bool(message), found
     assert all(message in one for one in found)
+
+
+def test_what_runs_is_the_text_that_is_checked_whatever_encoding_it_declares(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "solution.py"
+    file.write_text("# coding: utf-7\nshown = 'ü'\n# A comment.+AAo-hidden = 1\n", encoding="utf-8")
+    module = import_file("checked", file)
+    assert module.shown == "ü"
+    assert not hasattr(module, "hidden")

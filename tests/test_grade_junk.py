@@ -142,6 +142,13 @@ def test_a_forged_result_is_named(name: str, tmp_path: Path) -> None:
     assert len(verdict.reason) < 4000
 
 
+@pytest.mark.usefixtures("bounded")
+def test_a_failure_that_tells_a_novel_is_told_in_part(tmp_path: Path) -> None:
+    verdict = verdict_of(tmp_path, "raise type('E' * 10**6, (ValueError,), {})('x' * 10**7)")
+    assert (verdict.status, verdict.owner) == (Status.RUNTIME_ERROR, Owner.CANDIDATE)
+    assert len(verdict.reason) <= 50_000
+
+
 def test_a_candidate_that_never_answers_and_never_reads_is_late(tmp_path: Path) -> None:
     verdict = verdict_of(
         tmp_path, "pour(frame(BUILT))\ntime.sleep(600)", build_timeout_s=3.0, call_timeout_s=3.0

@@ -2,6 +2,7 @@
 
 import ctypes
 import itertools
+import os
 import subprocess
 import sys
 import time
@@ -16,7 +17,7 @@ from kernelgen.grading.timing import looks as looks_module
 from kernelgen.grading.timing.looks import Looks, Meanwhile
 from kernelgen.grading.timing.waits import BatchTime, Claim, Waits
 from kernelgen.sandbox import standstill
-from kernelgen.sandbox.standing import computes_in_a_library
+from kernelgen.sandbox.standing import _is_library, computes_in_a_library
 
 LOOKS = 20
 VECTOR_FUNCTION = """
@@ -73,6 +74,40 @@ def test_python_is_no_library_s() -> None:
     assert True not in seen("print(flush=True)\nwhile True: pass\n")
 
 
+LOOKER = """
+import subprocess, sys
+from kernelgen.sandbox import kernel
+from kernelgen.sandbox.standing import computes_in_a_library
+kernel.drop_capabilities()
+hides = "import ctypes; ctypes.CDLL(None).prctl(4, 0); print(flush=True); input()"
+begun = subprocess.Popen([sys.executable, "-c", hides], stdin=-1, stdout=-1)
+begun.stdout.readline()
+print([computes_in_a_library([begun.pid], shown=shown) for shown in (True, False)])
+begun.communicate()
+"""
+
+
+def test_a_process_that_hides_where_it_stands_may_compute_in_any_library() -> None:
+    looked = subprocess.check_output([sys.executable, "-c", LOOKER])
+    assert looked == b"[True, None]\n"
+
+
+def test_a_library_s_code_on_a_stack_that_is_none_is_the_library_s() -> None:
+    assert _is_library(os.getpid(), counter=0x1800, stack=0, mappings=[(0x1000, 0x2000, "library")])
+
+
+def test_names_of_files_end_no_line_of_what_is_mapped(tmp_path: Path) -> None:
+    compiler = find_compiler().command
+    built = tmp_path / "a\x0bb\rc\u2028d\ne.so"
+    empty = [*compiler, "-shared", "-fPIC", "-x", "c++", "/dev/null", "-o", str(tmp_path / "e.so")]
+    subprocess.run(empty, check=True)
+    (tmp_path / "e.so").rename(built)
+    assert True not in seen(
+        "import ctypes, sys\nctypes.CDLL(sys.argv[1])\nprint(flush=True)\nwhile True: pass\n",
+        str(built),
+    )
+
+
 def test_a_process_that_waits_is_not_running() -> None:
     found = seen("import time\nprint(flush=True)\ntime.sleep(60)\n")
     assert found.count(None) >= LOOKS - 2
@@ -124,8 +159,8 @@ def judged(
     gauge_ms: float = 1.0,
 ) -> tuple[str, int]:
     found = itertools.cycle(pattern)
-    monkeypatch.setattr(looks_module, "computes_in_a_library", lambda _: next(found))
-    host = SimpleNamespace(pause=lambda: None, resume=lambda: None, processes=list)
+    monkeypatch.setattr(looks_module, "computes_in_a_library", lambda *_, **__: next(found))
+    host = SimpleNamespace(pause=lambda: None, resume=lambda: None, processes=list, shown=True)
     run = FakeRunner(call_ms, gauge_ms)
     looks = Looks(host, run, most_calls=1000)
     claim = Claim(device_ms=1.0, host_ms=1.0, gauge_ms=1.0, call_bytes=1, batch_bytes=1)

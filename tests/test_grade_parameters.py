@@ -13,7 +13,7 @@ from kernelgen.grading.candidate.likeness import Likeness, likeness
 from kernelgen.grading.candidate.matching import Fit, fit
 from kernelgen.grading.candidate.parameters import give
 from kernelgen.grading.oracle.randomise import randomise
-from kernelgen.grading.supervisor.evidence import parameter_hint
+from kernelgen.grading.supervisor.evidence import Evidence, parameter_hint
 from kernelgen.grading.wire.generators import set_generators
 from kernelgen.grading.wire.messages import ParametersGiven as Given
 from kernelgen.grading.wire.messages import ReferenceState
@@ -223,6 +223,23 @@ def test_one_tensor_gets_several_that_add_up_in_one_way() -> None:
     assert torch.equal(candidate.joined.bias[8:12], reference.value.bias)
     # Two of the three, which could be the first or the last two.
     assert len(given_to(Joined(8), drawn(reference)).missing) == 6
+
+
+@pytest.mark.parametrize(("count", "missing"), [(2, 6), (3, 0)])
+def test_one_tensor_gets_all_of_those_that_are_stacked_in_it(count: int, missing: int) -> None:
+    class Stacked(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.empty(count, 4, 4))
+            self.bias = nn.Parameter(torch.empty(count, 4))
+
+    reference, candidate = Three(), Stacked()
+    given = given_to(candidate, drawn(reference))
+    assert len(given.missing) == missing
+    if not missing:
+        assert given.mapping["weight[1:2]"] == "key.weight"
+        assert torch.equal(candidate.weight[1], reference.key.weight)
+        assert torch.equal(candidate.bias[2], reference.value.bias)
 
 
 def test_tensors_in_containers_are_found_copied_and_compared() -> None:
@@ -541,3 +558,11 @@ def test_how_one_shape_becomes_another(
 def test_how_alike_two_names_are(one: str, other: str, expected: Likeness) -> None:
     assert likeness(one, other) is expected
     assert likeness(other, one) is expected
+
+
+def test_a_warning_names_a_few_of_any_number_of_parameters_of_any_names() -> None:
+    evidence = Evidence(expected=())
+    names = ("long" * 100_000,) * 1000
+    evidence.note_parameters(Given(mapping={}, missing=names, own=names))
+    assert len(evidence.warnings) == 2
+    assert all("and 992 more" in text and len(text) < 2000 for text in evidence.warnings)

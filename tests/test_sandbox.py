@@ -780,6 +780,16 @@ def folder_of_nobody() -> Iterator[Path]:
     shutil.rmtree(folder)
 
 
+def test_a_process_may_have_any_name_when_its_memory_is_asked_for() -> None:
+    named = "import ctypes; ctypes.CDLL(None).prctl(15, b'\\xff\\rVmSwap: x')"
+    code = f"{named}; print(flush=True); input()"
+    with subprocess.Popen([sys.executable, "-c", code], stdin=-1, stdout=-1) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline()
+        assert tree.own_bytes(process.pid) > 0
+        process.communicate()
+
+
 def test_an_ordinary_user_is_contained_as_well(folder_of_nobody: Path) -> None:
     python = system_python()
     if python is None:

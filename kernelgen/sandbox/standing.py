@@ -21,21 +21,21 @@ _LIBRARIES = re.compile(
 # Files that work, or wait, for their caller.
 _FOR_OTHERS = re.compile(r"/(lib(c|m|mvec|gomp|iomp5|omp|pthread)|ld-[\w-]*)[-.\w]*$")
 _NEAR_BYTES = 4096  # from the top of the stack
-_WORD_BYTES = 8
 
 Kind = Literal["library", "for others", "other"]
 Mapping = tuple[int, int, Kind]  # begin, end
 
 
-def computes_in_a_library(pids: Iterable[int]) -> bool | None:
+def computes_in_a_library(pids: Iterable[int], *, shown: bool = False) -> bool | None:
     """Whether a thread of stopped processes was running in a library that computes.
 
     A vector function of a library that other code calls for its own work, element by element, is
-    that code's. Returns None if no thread was running, or the kernel does not tell.
+    that code's. Returns None if no thread was running, or the kernel does not tell. Where it is to
+    have `shown` them all, what it does not tell counts as a library's: any process can forbid it.
     """
     ran = False
     for pid in pids:
-        with contextlib.suppress(OSError):
+        try:
             mappings: list[Mapping] = []
             for task in os.listdir(f"/proc/{pid}/task"):  # noqa: PTH208
                 where = Path(f"/proc/{pid}/task/{task}/syscall").read_text(encoding="ascii").split()
@@ -47,12 +47,16 @@ def computes_in_a_library(pids: Iterable[int]) -> bool | None:
                 ran, mappings = True, mappings or _executable(pid)
                 if _is_library(pid, int(counter, 16), int(stack, 16), mappings):
                     return True
+        except OSError as error:
+            if shown and isinstance(error, PermissionError):
+                return True
     return False if ran else None
 
 
 def _executable(pid: int) -> list[Mapping]:
     found: list[Mapping] = []
-    for line in Path(f"/proc/{pid}/maps").read_text("utf-8", "surrogateescape").splitlines():
+    # A file's name may hold what ends a line elsewhere, but no newline.
+    for line in Path(f"/proc/{pid}/maps").read_bytes().decode("latin-1").rstrip("\n").split("\n"):
         places, access, *_, name = f"{line} -".split(maxsplit=5)
         if "x" in access:
             begin, end = (int(place, 16) for place in places.split("-"))
@@ -67,11 +71,12 @@ def _is_library(pid: int, counter: int, stack: int, mappings: list[Mapping]) -> 
     at = _kind(counter, mappings)
     if at == "other":
         return False
-    with open(f"/proc/{pid}/mem", "rb", buffering=0) as memory:  # noqa: PTH123
+    near = b""
+    # A stack pointer may point nowhere.
+    with contextlib.suppress(OSError), Path(f"/proc/{pid}/mem").open("rb", buffering=0) as memory:
         near = os.pread(memory.fileno(), _NEAR_BYTES, stack)
-    words = (near[start : start + _WORD_BYTES] for start in range(0, len(near), _WORD_BYTES))
-    # Return addresses are among the words on the stack.
-    kinds = (_kind(int.from_bytes(word, "little"), mappings) for word in words)
+    # Return addresses are among the words, of 8 bytes, on the stack.
+    kinds = (_kind(word, mappings) for word in memoryview(near[: len(near) & -8]).cast("Q"))
     return next((kind for kind in kinds if kind not in {None, "for others"}), at) == "library"
 
 

@@ -6,7 +6,7 @@ import signal
 from collections.abc import Iterable
 from pathlib import Path
 
-_OWN = ("RssAnon:", "RssShmem:", "VmSwap:")
+_OWN = (b"RssAnon:", b"RssShmem:", b"VmSwap:")
 
 
 def children_of(pid: int) -> list[int]:
@@ -107,12 +107,11 @@ def _proportional(pid: int) -> int:
 
 def own_bytes(pid: int) -> int:
     """Return the memory that a process keeps from others, swapped out or not; 0 if it has ended."""
-    try:
-        status = Path(f"/proc/{pid}/status").read_text(encoding="utf-8")
-    except OSError:
-        return 0
-    fields = (line.split() for line in status.splitlines() if line.startswith(_OWN))
-    return sum(int(field[1]) * 1024 for field in fields)
+    with contextlib.suppress(OSError):
+        # The process's name, on the first of them, may hold any byte but a newline.
+        lines = Path(f"/proc/{pid}/status").read_bytes().split(b"\n")
+        return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith(_OWN))
+    return 0
 
 
 def tree_bytes(pid: int) -> int:

@@ -13,22 +13,19 @@ def import_file(name: str, path: Path, text: str | None = None, *, lent: str = "
     """Run a Python file, or a text in its place, as the module of a name; raises what that raises.
 
     The module is in `sys.modules` while it runs, as Python has it: classes look it up there. What
-    is `lent`, Python source, runs in its namespace before: KernelBench runs both in one.
+    is `lent`, Python source, runs in its namespace before: KernelBench runs both in one. What runs
+    is the file as UTF-8, as everybody else reads it, whatever encoding its first lines declare.
     """
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None
-    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     if lent:
         # Compilers of Python, such as torch.jit's, read a function's source.
         linecache.cache[_LENT] = (len(lent), None, lent.splitlines(keepends=True), _LENT)
         exec(compile(lent, _LENT, "exec", dont_inherit=True), module.__dict__)  # noqa: S102
-    if text is None:
-        spec.loader.exec_module(module)
-    else:
-        code = compile(text.removeprefix("\ufeff"), path, "exec", dont_inherit=True)
-        exec(code, module.__dict__)  # noqa: S102
+    text = path.read_text(encoding="utf-8") if text is None else text
+    exec(compile(text.removeprefix("\ufeff"), path, "exec", dont_inherit=True), module.__dict__)  # noqa: S102
     return module
 
 

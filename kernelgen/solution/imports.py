@@ -11,7 +11,7 @@ from pathlib import Path
 from kernelgen.problem.python_text import NameUse, undefined_names
 from kernelgen.problem.record import Problem
 from kernelgen.solution.finding import Finding, error, warning
-from kernelgen.solution.source import IGNORED_FUNCTIONS, Source, ids_within, is_main_block
+from kernelgen.solution.source import Source, ids_within
 
 # The packages that the torch wheel itself installs.
 _TORCH = frozenset({"torch", "functorch", "torchgen"})
@@ -103,12 +103,7 @@ def name_findings(
     """
     unsure = any(isinstance(n, ast.Name) and n.id in _BINDS_UNSEEN for n in source.nodes)
     unsure = unsure or any(path == "sys.modules" for path, _ in source.paths)
-    ignored_lines = {
-        line
-        for statement in source.tree.body
-        if is_main_block(statement) or getattr(statement, "name", None) in IGNORED_FUNCTIONS
-        for line in range(statement.lineno, (statement.end_lineno or statement.lineno) + 1)
-    }
+    ignored_lines = {getattr(n, "lineno", 0) for n in source.nodes if id(n) in source.unused}
     mend = "is the reference's; define it, so that the file is complete"
     findings = [warning(use.line, f"`{use.name}` {mend}") for use in lent]
     for use in {*undefined_names(source.text, source.tree)}.difference(lent):

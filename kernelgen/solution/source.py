@@ -31,12 +31,7 @@ class Source:
                 node.value = hash(node.value)  # another one still differs from it
         self.aliases = _aliases(self.nodes)
         self.paths = tuple(self._paths())
-        self.unused = ids_within(
-            statement
-            for statement in tree.body
-            if (isinstance(statement, ast.FunctionDef) and statement.name in IGNORED_FUNCTIONS)
-            or is_main_block(statement)
-        )
+        self.unused = ids_within(_never_run(tree.body))
 
     def path_of(self, node: ast.AST) -> str | None:
         """Return the dotted path of a name or attribute, such as `torch.cuda.Event`, or None."""
@@ -64,6 +59,19 @@ def _is_unwritable(value: object) -> bool:
 def ids_within(statements: Iterable[ast.stmt]) -> frozenset[int]:
     """Return the ids of statements and of all nodes in them."""
     return frozenset(id(node) for statement in statements for node in ast.walk(statement))
+
+
+def _never_run(body: list[ast.stmt]) -> list[ast.stmt]:
+    """Return main blocks, and functions that nothing else names, such as a test against Model."""
+    functions = [node for node in body if isinstance(node, ast.FunctionDef)]
+    # A decorator may call what it is given, or keep it for somebody who does.
+    plain = [f for f in functions if not f.decorator_list or f.name in IGNORED_FUNCTIONS]
+    left = {node.name: node for node in plain if node.name != "ModelNew"}
+    runs = [n for n in body if left.get(getattr(n, "name", "")) is not n and not is_main_block(n)]
+    for statement in runs:
+        named = {node.id for node in ast.walk(statement) if isinstance(node, ast.Name)}
+        runs += [left.pop(name) for name in named & left.keys() - {*IGNORED_FUNCTIONS}]
+    return [*left.values(), *filter(is_main_block, body)]
 
 
 def is_main_block(node: ast.AST) -> bool:

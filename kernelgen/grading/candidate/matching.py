@@ -241,24 +241,24 @@ def _by_values(wanted: list[Slot], own: list[Slot], missing: list[Slot]) -> Iter
 def _joined(wanted: list[Slot], own: Slot) -> list[Pair]:
     """Pair tensors that follow each other with the parts of one, which nothing alone fits.
 
-    Their sizes along dimension 0 must add up in one way.
+    Their sizes along dimension 0 must add up in one way; where they are stacked, each has size 1.
     """
     if own.by_name or not (own.floating and own.shape) or any(_can(one, own) for one in wanted):
         return []
-    parts = [one for one in wanted if one.floating and one.shape and one.shape[1:] == own.shape[1:]]
-    ends = list(itertools.accumulate((one.shape[0] for one in parts), initial=0))
-    spans = itertools.combinations(range(len(ends)), 2)
-    found = [(first, end) for first, end in spans if ends[end] - ends[first] == own.shape[0]]
-    return [
-        Pair(
-            wanted=parts[n],
-            own=own,
-            how=Fit.SAME,
-            like=Likeness.NONE,
-            rows=(ends[n] - ends[found[0][0]], ends[n + 1] - ends[found[0][0]]),
-        )
-        for n in (range(*found[0]) if len(found) == 1 else ())
-    ]
+    for lead in ((), (1,)):
+        shapes = [(one, lead + one.shape) for one in wanted if one.floating]
+        parts = [(one, shape[0]) for one, shape in shapes if shape and shape[1:] == own.shape[1:]]
+        ends = list(itertools.accumulate((size for _, size in parts), initial=0))
+        spans = itertools.combinations(range(len(ends)), 2)
+        found = [(first, end) for first, end in spans if ends[end] - ends[first] == own.shape[0]]
+        if len(found) == 1:
+            first, end = found[0]
+            rows = [(ends[n] - ends[first], ends[n + 1] - ends[first]) for n in range(first, end)]
+            return [
+                Pair(wanted=slot, own=own, how=Fit.SAME, like=Likeness.NONE, rows=part)
+                for (slot, _), part in zip(parts[first:end], rows, strict=True)
+            ]
+    return []
 
 
 def _first_come(pairs: Iterable[Pair]) -> Iterator[Pair]:

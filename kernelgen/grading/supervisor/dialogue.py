@@ -28,6 +28,7 @@ from kernelgen.grading.wire.channel import ChannelGarbage
 from kernelgen.grading.wire.host_memory import copy_outputs
 from kernelgen.grading.wire.trace import Trace
 from kernelgen.sandbox.record import Containment, Plan
+from kernelgen.sandbox.standing import computes_in_a_library
 from kernelgen.sandbox.standstill import Ended, Unrest
 from kernelgen.sandbox.tree import tree_bytes
 from kernelgen.sandbox.watch import OverLimit
@@ -121,6 +122,7 @@ class Dialogue:
             said = self._host.receive(_CONTAIN_TIMEOUT_S)
             if isinstance(said, m.Contained):
                 self._host.freeze()
+                self._host.shown = not computes_in_a_library(self._host.processes(), shown=True)
                 return said.containment
         except (WorkerGone, TimeoutError, ChannelGarbage) as error:
             reason = f"the candidate's process did not start: {error}\n{self._host.log_tail()}"

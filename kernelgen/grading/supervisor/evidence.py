@@ -19,7 +19,8 @@ from kernelgen.grading.wire.messages import OracleReady, ParametersGiven, Repeat
 from kernelgen.problem.record import MAIN_CASE
 from kernelgen.sandbox.record import Containment
 
-_SHOWN_NAMES = 8
+# Of names, which are the candidate's word.
+_SHOWN_NAMES, _SHOWN_CHARACTERS = 8, 200
 
 
 class CaseLog:
@@ -116,10 +117,10 @@ class Evidence:
         """Keep what became of the parameters, and warn of what found no counterpart."""
         self.parameters = given
         if given.missing:
-            names = ", ".join(given.missing)
+            names = _listed(given.missing)
             self.warn(f"ModelNew has no parameter or buffer for the reference's {names}")
         if given.own:
-            self.warn(f"ModelNew's own {', '.join(given.own)} got no value from the reference")
+            self.warn(f"ModelNew's own {_listed(given.own)} got no value from the reference")
 
     def warn_of_precision(self) -> None:
         """Warn of a candidate that agrees and computes with less than fp32."""
@@ -186,4 +187,4 @@ def parameter_hint(given: ParametersGiven | None) -> list[str]:
 
 def _listed(parts: tuple[str, ...]) -> str:
     more = f" and {len(parts) - _SHOWN_NAMES} more" if len(parts) > _SHOWN_NAMES else ""
-    return ", ".join(parts[:_SHOWN_NAMES]) + more
+    return ", ".join(part[:_SHOWN_CHARACTERS] for part in parts[:_SHOWN_NAMES]) + more

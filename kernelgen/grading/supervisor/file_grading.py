@@ -36,6 +36,8 @@ from kernelgen.solution.file import SolutionFile, read_bytes
 # The oldest architecture that the project supports: what compiles for it compiles for newer ones,
 # unless it says otherwise itself.
 _DRY_ARCH = "sm_80"
+# Of characters, some of which may be the candidate's; 200 findings take a part of it.
+_LONGEST_REASON = 50_000
 
 
 class FileGrading:
@@ -195,7 +197,7 @@ class FileGrading:
             solution_sha256=solution.sha256 if solution else "",
             status=status,
             owner=owner,
-            reason=encodable(reason),
+            reason=encodable(reason[:_LONGEST_REASON]),
             device=found.ready.device_name if found.ready else "",
             device_fault=found.device_fault,
             correctness=found.correctness(),

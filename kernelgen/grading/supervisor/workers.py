@@ -54,6 +54,7 @@ class Worker:
         channel: its end here; its `sender` is the process that answers, in this process's table.
         meanwhile: called at least every second while its answer is waited for; may raise.
         paused_s: how long it has been stopped by `pause`, which counts for no deadline.
+        shown: the kernel said where its processes stood, before any code of a candidate's ran.
     """
 
     def __init__(
@@ -70,7 +71,7 @@ class Worker:
         self._call_slack_ns = float("inf") if plan is None or plan.gpu else standstill.CALL_SLACK_NS
         self._still: standstill.Standstill | None = None
         self._unrest: standstill.Unrest | None = None
-        self._ended = False
+        self._ended = self.shown = False
         self._paused_at: float | None = None
         self.paused_s = 0.0
         self.meanwhile: Callable[[], None] = lambda: None

@@ -32,6 +32,8 @@ _BEGUN = 0.2  # of a batch: what comes before is the way of a message
 class Host(Protocol):
     """A candidate that can be stopped in the middle of a batch, from any thread."""
 
+    shown: bool
+
     def pause(self) -> None:
         """Stop all of it."""
 
@@ -94,9 +96,9 @@ class Looks:
             if odds > _SURE_OF_MORE:
                 return (
                     f"at {sum(found)} of {len(found)} moments of its calls, a thread was computing "
-                    "in a library of torch's or of another package, and the profiler has recorded "
-                    f"{recorded:.0%} of the time: what it recorded is not what ran; compute in "
-                    "your own code, and leave torch's recording on"
+                    "in a library of torch's or of another package, or where nobody may look, and "
+                    f"the profiler has recorded {recorded:.0%} of the time: what it recorded is "
+                    "not what ran; compute in your own code, and leave torch's recording on"
                 )
         if slower <= _AS_QUICK:
             return ""
@@ -115,7 +117,8 @@ class Looks:
                 return
             self._host.pause()
             try:
-                if (computes := computes_in_a_library(self._host.processes())) is not None:
+                pids, shown = self._host.processes(), self._host.shown
+                if (computes := computes_in_a_library(pids, shown=shown)) is not None:
                     found.append(computes)
             finally:
                 self._host.resume()
