@@ -42,6 +42,7 @@ class Machine:
         self.in_place, self.at_once = True, True
         self.counted: list[int] = []
         self.behind_the_gate: list[int] = []
+        self.alone = 0  # calls by themselves, after batches
         self.uncounted = 0
         # Answers of `Probed.load` after each batch.
         self.turns = 1.0
@@ -50,7 +51,9 @@ class Machine:
         self, calls: int, *, in_place: bool, control_calls: int, counts: bool = True
     ) -> BatchTime:
         """Invent a batch."""
-        if counts:
+        if counts and calls == 1 < max(self.counted, default=1):
+            self.alone += 1
+        elif counts:
             self.counted.append(calls)
         else:
             self.uncounted += 1
@@ -69,7 +72,8 @@ class Machine:
 
     def gated(self, calls: int) -> BatchTime | None:
         """Invent a batch behind a gate."""
-        self.behind_the_gate.append(calls)
+        if calls > 1 or max(self.behind_the_gate, default=1) == 1:
+            self.behind_the_gate.append(calls)
         if not self.enqueues:
             return None
         found = self(calls, in_place=True, control_calls=0)
@@ -237,6 +241,29 @@ def test_contention_that_was_there_all_along_accuses_nobody() -> None:
     assert "no speedup" in untold("cuda", claim(0.586), machine)
     with pytest.raises(Judged, match="clock"):
         confirm("cuda", claim(0.586), Machine(1.43))
+
+
+class Together(Machine):
+    """Computes the calls of a batch in half of what they take one by one."""
+
+    def __call__(
+        self, calls: int, *, in_place: bool, control_calls: int, counts: bool = True
+    ) -> BatchTime:
+        """Invent a batch."""
+        found = super().__call__(
+            calls, in_place=in_place, control_calls=control_calls, counts=counts
+        )
+        saved_ms = self.call_ms * calls / 2 if calls > 1 else 0.0
+        return msgspec.structs.replace(found, wait_ms=found.wait_ms - saved_ms)
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_calls_that_are_computed_together_are_quoted_as_one_by_itself(device: str) -> None:
+    found = confirm(device, claim(2.0), Together(4.0))
+    assert 4.0 / 1.4 < found.at_least_ms <= 4.0
+    assert confirm(device, claim(4.0), Machine(4.0, beyond_ms=0.3)).at_least_ms <= 4.0
+    # Where it waits for the device, its Python takes time by itself that it does not in a row.
+    assert confirm("cuda", claim(2.0), Together(4.0, gated=False)).at_least_ms <= 2.1
 
 
 def test_who_loses_turns_on_a_cpu_is_not_accused() -> None:

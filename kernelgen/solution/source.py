@@ -69,8 +69,11 @@ def _never_run(body: list[ast.stmt]) -> list[ast.stmt]:
     left = {node.name: node for node in plain if node.name != "ModelNew"}
     runs = [n for n in body if left.get(getattr(n, "name", "")) is not n and not is_main_block(n)]
     for statement in runs:
-        named = {node.id for node in ast.walk(statement) if isinstance(node, ast.Name)}
-        runs += [left.pop(name) for name in named & left.keys() - {*IGNORED_FUNCTIONS}]
+        # A name may be looked up in a namespace as well: an attribute, or a text.
+        nodes = ast.walk(statement)
+        words = {getattr(node, key, "") for node in nodes for key in ("id", "attr", "value")}
+        named = {word for word in words if isinstance(word, str)} - {*IGNORED_FUNCTIONS}
+        runs += [left.pop(name) for name in named & left.keys()]
     return [*left.values(), *filter(is_main_block, body)]
 
 

@@ -180,7 +180,7 @@ def _quoted(samples: Samples, confirmed: Confirmation, events_us: float) -> Samp
     events_ms = events_us / 1e3
     candidate = samples[CANDIDATE]
     in_a_row = confirmed.host_bound or confirmed.unconfirmed
-    borne_out_ms = confirmed.at_most_ms if in_a_row else confirmed.at_least_ms
+    borne_out_ms = max(confirmed.at_least_ms, confirmed.at_most_ms if in_a_row else 0.0)
     claimed_ms = 0.0 if in_a_row else confirmed.claimed_ms or 0.0
     least_ms = max(claimed_ms, borne_out_ms + events_ms)
     lacking_ms = max(0.0, least_ms - median(candidate))
