@@ -134,7 +134,9 @@ class _Sizes:
 
     def node(self, own: Node, traced: Node, other: Node) -> Node:
         """Return a node with sizes in place of the numbers that are twice as large in another."""
-        if traced.aten != other.aten or traced.arguments.keys() != other.arguments.keys():
+        # Of `x.chunk(n)`, the results follow a size as well.
+        forms = [(n.aten, [*n.arguments], len(n.results)) for n in (traced, other)]
+        if forms[0] != forms[1]:
             self.understood = False
             return own
         arguments = {
@@ -154,7 +156,7 @@ class _Sizes:
                 return self._item(own, traced, other)
 
     def _item(self, own: Item, traced: Item, other: Item) -> Item:
-        if type(traced) is type(other) and traced == other:
+        if repr(traced) == repr(other):  # a NaN is not equal to itself
             return own
         size = self._resize.size
         # A number that is a reference by now follows another size as well.
