@@ -5,6 +5,7 @@ graph as well is a multiple of the size, and becomes one that is read when the s
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 
@@ -145,17 +146,9 @@ class _Sizes:
         }
         return msgspec.structs.replace(own, arguments=arguments)
 
-    def _argument(self, own: Argument, traced: Argument, other: Argument) -> Argument:
-        match own, traced, other:
-            case tuple(), tuple(), tuple() if len(traced) == len(other):
-                return tuple(self._item(*three) for three in zip(own, traced, other, strict=True))
-            case (tuple(), _, _) | (_, tuple(), _) | (_, _, tuple()):
-                self.understood = self.understood and traced == other
-                return own
-            case _:
-                return self._item(own, traced, other)
-
-    def _item(self, own: Item, traced: Item, other: Item) -> Item:
+    def _argument(self, own: Any, traced: Any, other: Any) -> Any:
+        if type(own) is type(traced) is type(other) is tuple and len(traced) == len(other):
+            return tuple(map(self._argument, own, traced, other))
         if repr(traced) == repr(other):  # a NaN is not equal to itself
             return own
         size = self._resize.size
