@@ -10,10 +10,8 @@ from typing import Any
 import msgspec
 
 from kernelgen.graph.graph import (
-    Argument,
     Graph,
     GraphInput,
-    Item,
     Node,
     Reference,
     SizeOf,
@@ -93,14 +91,11 @@ def sizes_like(main: Graph, graph: Graph) -> Graph:
         if i.size is not None and i.size.dim < len(types[i.size.input].shape)
     }
 
-    def item(own: Item, its: Item) -> Item:
+    def argument(own: Any, its: Any) -> Any:
+        if type(own) is type(its) is tuple and len(own) == len(its):
+            return tuple(map(argument, own, its))
         fits = isinstance(own, Reference) and values.get(own.name) == its
         return own if fits else its
-
-    def argument(own: Argument, its: Argument) -> Argument:
-        if isinstance(own, tuple) and isinstance(its, tuple) and len(own) == len(its):
-            return tuple(map(item, own, its))
-        return its if isinstance(own, tuple) or isinstance(its, tuple) else item(own, its)
 
     nodes = tuple(
         msgspec.structs.replace(

@@ -32,9 +32,9 @@ _INHERITED = """
         super().__init__(*args, **kwargs)
 """.strip("\n")
 _INPUTS = ("get_inputs", "get_init_inputs")
-_OF_FILES = (
-    *("CPP_FLAGS", "CPP_SOURCE", "CUDA_FLAGS", "CUDA_SOURCE", "HOPPER_FLAGS", "ModelNew"),
-    *("ctypes", "functools", "hashlib", "inspect", "load_inline"),
+_OF_FILES = re.compile(
+    r"\b(?:(?:CPP|CUDA)_(?:FLAGS|SOURCE)|HOPPER_FLAGS|ModelNew"
+    r"|ctypes|functools|hashlib|inspect|load_inline)\b"
 )
 # In a class that is inherited, it would find the class itself.
 _OWN_SUPER = re.compile(r"\bsuper\s*\(\s*(?:self\.__class__|type\(self\))\s*,\s*self\s*\)")
@@ -78,8 +78,7 @@ def whole_module(problem: Problem, case: Case, device: Device) -> str:
     text = re.sub(r"\r\n?", "\n", problem.reference_source(case, device)).strip("\n")
     imports = (node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.alias))
     bound = bound_names(text).difference(*((node.name, node.asname) for node in imports))
-    names = "|".join(name for name in _OF_FILES if name in bound)
-    return re.sub(rf"\b({names})\b", r"\1_", text) if names else text
+    return _OF_FILES.sub(lambda found: found[0] + "_" * (found[0] in bound), text)
 
 
 def forward_line(inputs: Mapping[str, str], returns: str) -> str:
