@@ -132,11 +132,9 @@ class _Sizes:
         """Return a node with sizes in place of the numbers that are twice as large in another."""
         # Of `x.chunk(n)`, the results follow a size as well.
         forms = [(n.aten, [*n.arguments], len(n.results)) for n in (traced, other)]
-        if forms[0] != forms[1]:
-            self.understood = False
-            return own
+        self.understood &= forms[0] == forms[1]
         arguments = {
-            name: self._argument(value, traced.arguments[name], other.arguments[name])
+            name: self._argument(value, traced.arguments[name], other.arguments.get(name))
             for name, value in own.arguments.items()
         }
         return msgspec.structs.replace(own, arguments=arguments)
