@@ -207,6 +207,24 @@ def test_what_replaces_a_buffer_of_a_part_is_kept(
     checked(tmp_path, compiled_folder, backend, layers=layers, forward=forward, top=top)
 
 
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("parts", ["self.norm, nn.ReLU()", "self.norm, nn.ReLU(), self.norm"])
+def test_a_layer_may_have_several_paths(
+    parts: str, backend: Backend, tmp_path: Path, compiled_folder: Path
+) -> None:
+    layers = f"{NORM}self.line = nn.Linear(8, 8)\nself.both = nn.Sequential(self.line, {parts})"
+    checked(tmp_path, compiled_folder, backend, layers=layers, forward="self.both(x)")
+
+
+def test_a_part_of_a_buffer_of_several_names_that_changes_has_no_graph(tmp_path: Path) -> None:
+    layers = "self.register_buffer('b', torch.ones(8, 8))\nself.register_buffer('own', self.b)"
+    problem = problem_of(
+        tmp_path, "x * self.b[1]", layers=layers, before="self.b[0] += x.sum()", x=X
+    )
+    with pytest.raises(NoGraphError, match="forward changes a view in place"):
+        render_planned(problem, "cpp", {})
+
+
 def test_a_list_of_tensors_that_change_has_no_graph(tmp_path: Path) -> None:
     layers = "self.held = [torch.ones(8), torch.ones(8)]"
     problem = problem_of(tmp_path, "x * 2", layers=layers, before="self.held[1].add_(x[0, 0])", x=X)

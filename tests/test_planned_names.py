@@ -134,6 +134,32 @@ def test_a_path_may_have_any_parts(layers: str, tmp_path: Path, compiled_folder:
     Planned(problem, "cpp", compiled_folder).check()
 
 
+@pytest.mark.parametrize("base", ["nn.Module", "Base"])
+def test_a_module_may_call_its_own_like_a_file_does(
+    base: str, tmp_path: Path, compiled_folder: Path
+) -> None:
+    top = (
+        "CPP_SOURCE = CUDA_SOURCE = CPP_FLAGS = ctypes = functools = hashlib = 2.0\n"
+        "def load_inline(): return 3.0\n"
+        "class Base(nn.Module): pass\nclass ModelNew(nn.Linear): pass\n"
+    )
+    layers = (
+        "self.line = ModelNew(8, 8)\n"
+        "self.gain = CPP_SOURCE * CUDA_SOURCE * ctypes * functools * hashlib * load_inline()"
+    )
+    problem = problem_of(
+        tmp_path, "self.line(x).relu() * self.gain", layers=layers, top=top, x="torch.rand(4, 8)"
+    )
+    problem.path.write_text((problem.module_source or "").replace("(nn.Module):\n", f"({base}):\n"))
+    problem = read_kernelbench_problem(problem.path)
+    planned = Planned(problem, "cpp", compiled_folder)
+    assert ("(Model)" in planned.text) == (base == "Base")
+    planned.check()
+    for name in ("ctypes", "functools", "hashlib"):
+        assert inspect.ismodule(planned.space[name])
+    assert inspect.signature(planned.space["load_inline"]).parameters
+
+
 def test_a_macro_of_the_headers_is_no_name() -> None:
     headers = "algorithm cmath cstdint cstring vector omp.h cfloat climits cstdio cstdlib cerrno"
     text = "".join(f"#include <{header}>\n" for header in headers.split())

@@ -53,3 +53,20 @@ def test_a_view_of_what_lies_otherwise_than_the_models(
     planned = Planned(problem, "cpp", compiled_folder)
     x, w = torch.randn(3, 8, 6, 5), torch.randn(4, 6, 1, 1)
     torch.testing.assert_close(planned.run(x, w), planned.models()[0](x, w))
+
+
+@pytest.mark.parametrize(
+    "forward",
+    [
+        "x.contiguous().view(-1).cumsum(0)",
+        "x.contiguous().view(x.size(0), -1).softmax(-1)",
+        "x.contiguous().view(x.size(0), 2, -1).transpose(0, 1) * 2",
+    ],
+)
+def test_a_contiguous_copy_is_viewed_however_an_input_lies(
+    forward: str, tmp_path: Path, compiled_folder: Path
+) -> None:
+    """In a trace the input is its own contiguous copy."""
+    planned = Planned(problem_of(tmp_path, forward, **IMAGE), "cpp", compiled_folder)
+    for x in torch.randn(3, 8, 6, 5), torch.randn(3, 8, 5, 6).mT, torch.randn(1).expand(3, 8, 6, 5):
+        planned.check(x)

@@ -137,6 +137,8 @@ REDUCTIONS = [
     Sample("(torch.linalg.vector_norm(x, dim=1), torch.linalg.vector_norm(x, 1),"
            " torch.linalg.vector_norm(x, float('inf'), dim=0), torch.norm(x),"
            " torch.linalg.vector_norm(x, 3, 1, True))", "x=9,20", launches=0),
+    Sample("(x.mean(0), x.argmax(-1), x.var(0, correction=0), x.norm(dim=0), x.logsumexp(-1))",
+           "x=()", launches=0),  # a dimension may be named all the same
 ]  # fmt: skip
 CLASSES = "y=torch.arange(9)%5"
 PLACES = "y=torch.arange(12).view(3,4)%5"

@@ -64,8 +64,8 @@ def traced(folder: Path, body: str, *, layers: str = "pass", **inputs: str) -> G
     return graph_of(found, Case(name=MAIN_CASE), "cpu")
 
 
-def refusal(folder: Path, body: str, *, layers: str = "pass", top: str = "") -> str:
-    found = problem(folder, body, layers=layers, top=top)
+def refusal(folder: Path, body: str, *, layers: str = "pass", top: str = "", **inputs: str) -> str:
+    found = problem(folder, body, layers=layers, top=top, **inputs)
     with pytest.raises(ProblemError) as error:
         graph_of(found, Case(name=MAIN_CASE), "cpu")
     assert "\n" not in str(error.value)
@@ -271,6 +271,19 @@ def test_what_has_no_graph_is_refused_and_can_be_graded(
 
     assert words in message
     assert message.endswith("; it can still be graded")
+
+
+@pytest.mark.parametrize(
+    "change",
+    ["d['y'] = d['x']", "d.pop('n')", "d['n'].append(3)", "d['x'] = d['x'] * 2", "del d['l'][0]"],
+)
+def test_a_structure_that_forward_changes_is_refused(tmp_path: Path, change: str) -> None:
+    """The caller would see it, in the next call at the latest."""
+    given = "{'x': torch.randn(4, 8), 'n': [1, 2], 'l': [torch.randn(8), 0.5]}"
+    body = f"x = d['x']\n{change}\nreturn x * 2"
+    assert "changes a list or dict that it is given" in refusal(tmp_path, body, d=given)
+    copied = body.replace(change, f"d = {{**d, 'n': [*d['n']], 'l': [*d['l']]}}\n{change}")
+    assert operators(traced(tmp_path, copied, d=given))[-1] == "mul.Tensor"
 
 
 @pytest.mark.parametrize(

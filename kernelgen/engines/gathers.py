@@ -74,7 +74,6 @@ def gathers_of(node: Node, types: Mapping[str, TensorType]) -> list[Gather]:
 
 def _dims(node: Node, rank: int) -> tuple[int, ...]:
     given = node.arguments.get("dim")
-    if isinstance(given, bool) or given is None or given == ():
-        return tuple(range(rank))
     found = given if isinstance(given, tuple) else (given,)
-    return tuple(sorted(int(d) % max(rank, 1) for d in found if isinstance(d, int)))
+    dims = sorted(d % rank for d in found if type(d) is int and rank)
+    return tuple(dims or range(rank))

@@ -5,14 +5,13 @@ graph as well is a multiple of the size, and becomes one that is read when the s
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 
 from kernelgen.graph.graph import (
-    Argument,
     Graph,
     GraphInput,
-    Item,
     Node,
     Reference,
     SizeOf,
@@ -92,14 +91,11 @@ def sizes_like(main: Graph, graph: Graph) -> Graph:
         if i.size is not None and i.size.dim < len(types[i.size.input].shape)
     }
 
-    def item(own: Item, its: Item) -> Item:
+    def argument(own: Any, its: Any) -> Any:
+        if type(own) is type(its) is tuple and len(own) == len(its):
+            return tuple(map(argument, own, its))
         fits = isinstance(own, Reference) and values.get(own.name) == its
         return own if fits else its
-
-    def argument(own: Argument, its: Argument) -> Argument:
-        if isinstance(own, tuple) and isinstance(its, tuple) and len(own) == len(its):
-            return tuple(map(item, own, its))
-        return its if isinstance(own, tuple) or isinstance(its, tuple) else item(own, its)
 
     nodes = tuple(
         msgspec.structs.replace(
@@ -134,27 +130,19 @@ class _Sizes:
 
     def node(self, own: Node, traced: Node, other: Node) -> Node:
         """Return a node with sizes in place of the numbers that are twice as large in another."""
-        if traced.aten != other.aten or traced.arguments.keys() != other.arguments.keys():
-            self.understood = False
-            return own
+        # Of `x.chunk(n)`, the results follow a size as well.
+        forms = [(n.aten, [*n.arguments], len(n.results)) for n in (traced, other)]
+        self.understood &= forms[0] == forms[1]
         arguments = {
-            name: self._argument(value, traced.arguments[name], other.arguments[name])
+            name: self._argument(value, traced.arguments[name], other.arguments.get(name))
             for name, value in own.arguments.items()
         }
         return msgspec.structs.replace(own, arguments=arguments)
 
-    def _argument(self, own: Argument, traced: Argument, other: Argument) -> Argument:
-        match own, traced, other:
-            case tuple(), tuple(), tuple() if len(traced) == len(other):
-                return tuple(self._item(*three) for three in zip(own, traced, other, strict=True))
-            case (tuple(), _, _) | (_, tuple(), _) | (_, _, tuple()):
-                self.understood = self.understood and traced == other
-                return own
-            case _:
-                return self._item(own, traced, other)
-
-    def _item(self, own: Item, traced: Item, other: Item) -> Item:
-        if type(traced) is type(other) and traced == other:
+    def _argument(self, own: Any, traced: Any, other: Any) -> Any:
+        if type(own) is type(traced) is type(other) is tuple and len(traced) == len(other):
+            return tuple(map(self._argument, own, traced, other))
+        if repr(traced) == repr(other):  # a NaN is not equal to itself
             return own
         size = self._resize.size
         # A number that is a reference by now follows another size as well.

@@ -93,17 +93,13 @@ def _with_sizes(
     resized = dict(zip(asked, found, strict=False))
     for ways in sizes:
         # Where a parameter has the size as well, it may be that of a first dimension by chance.
-        resize = next((way for way in ways if isinstance(resized[way], Graph)), None)
-        other = None if resize is None else resized[resize]
-        if resize is None or not isinstance(other, Graph) or other.decided != main.decided:
-            bound |= {place for place, size in everywhere.items() if size == ways[0].size}
-            continue
-        read = with_size(graph, main, simplified(other, choices), resize)
-        if read is None:
-            return msgspec.structs.replace(graph, bound=frozenset(everywhere))
-        graph = read
-        if resize.first:
-            bound |= {(i, d) for (i, d), size in everywhere.items() if size == resize.size and d}
+        resize = next((way for way in ways if isinstance(resized[way], Graph)), ways[0])
+        other, read = resized[resize], None
+        if isinstance(other, Graph) and other.decided == main.decided:
+            read = with_size(graph, main, simplified(other, choices), resize)
+        alike = [place for place, size in everywhere.items() if size == resize.size]
+        bound.update(place for place in alike if read is None or (resize.first and place[1]))
+        graph = read or graph
     return msgspec.structs.replace(graph, bound=frozenset(bound))
 
 

@@ -32,6 +32,10 @@ _INHERITED = """
         super().__init__(*args, **kwargs)
 """.strip("\n")
 _INPUTS = ("get_inputs", "get_init_inputs")
+_OF_FILES = re.compile(
+    r"\b(?:(?:CPP|CUDA)_(?:FLAGS|SOURCE)|HOPPER_FLAGS|ModelNew"
+    r"|ctypes|functools|hashlib|inspect|load_inline)\b"
+)
 # In a class that is inherited, it would find the class itself.
 _OWN_SUPER = re.compile(r"\bsuper\s*\(\s*(?:self\.__class__|type\(self\))\s*,\s*self\s*\)")
 
@@ -67,8 +71,14 @@ def model_source(
 
 
 def whole_module(problem: Problem, case: Case, device: Device) -> str:
-    """Return all of a problem's Python, with one kind of line end."""
-    return re.sub(r"\r\n?", "\n", problem.reference_source(case, device)).strip("\n")
+    """Return all of a problem's Python, with one kind of line end, and other names than a file's.
+
+    Where it binds one of these in another way than an import, the name gets an underscore.
+    """
+    text = re.sub(r"\r\n?", "\n", problem.reference_source(case, device)).strip("\n")
+    imports = (node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.alias))
+    bound = bound_names(text).difference(*((node.name, node.asname) for node in imports))
+    return _OF_FILES.sub(lambda found: found[0] + "_" * (found[0] in bound), text)
 
 
 def forward_line(inputs: Mapping[str, str], returns: str) -> str:

@@ -161,7 +161,8 @@ class Reader:
         found = _type(node.meta["val"])
         assert found is not None
         self._owners[name] = GraphInput(name=name, kind=kind, type=found, path=path, text=text)
-        self._know(node, name)
+        if node.users:  # a layer of several paths is read by one of them
+            self._know(node, name)
         self._inputs.append(self._owners[name])
         self._types[name] = found
 

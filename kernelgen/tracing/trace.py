@@ -130,11 +130,14 @@ def _read(
 ) -> Graph:
     try:
         return Reader(program, places, attributes, outside).graph()
-    except ViewChangedError:
+    except ViewChangedError as error:
         # The same without changes in place. Not for every forward: some layers, such as a batch
         # norm in training mode, are called in another way then.
-        with _recurrences_by_shape():
-            program = program.run_decompositions({})
+        try:
+            with _recurrences_by_shape():
+                program = program.run_decompositions({})
+        except AssertionError:  # torch's own, where a buffer is seen by several names
+            raise error from None
         return Reader(program, places, attributes, outside).graph()
 
 

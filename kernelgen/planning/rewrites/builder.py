@@ -90,7 +90,8 @@ class Builder:
         `index`, of the result's shape) are the planner's own.
         """
         shape = self.type_of(value).shape
-        reduced = range(len(shape)) if dims is None else sorted(d % len(shape) for d in dims)
+        rank = len(shape)  # of 0, with a dimension named all the same
+        reduced = range(rank) if dims is None or not rank else sorted(d % rank for d in dims)
         left = [
             1 if d in reduced else n for d, n in enumerate(shape) if keepdim or d not in reduced
         ]

@@ -151,8 +151,11 @@ class Flattened(Flat):
                 space[name] = kept(given)
             passed = {name: argument(given) for name, argument in self._arguments.items()}
             rest, before = passed.pop(self._rest, ()), self._state()
+            told = written([passed, rest], _identity)
             buffers = list(self._inner_buffers())
             result = self._noted(forward(*passed.values(), *rest))
+            if written([passed, rest], _identity) != told:
+                raise NotPlannedError("forward changes a list or dict that it is given")
             _keep_replaced(buffers)
             after = self._state()
             changed = {name for name in {*before, *after} if before.get(name) != after.get(name)}
@@ -246,6 +249,10 @@ def _as_called(value: Any) -> list[Any] | None:
     if others or names != [*inspect.signature(type(value)).parameters]:
         return None
     return [getattr(value, name) for name in names]
+
+
+def _identity(value: object) -> str | None:
+    return str(id(value)) if isinstance(value, torch.Tensor) else None
 
 
 def _keep_replaced(buffers: list[Buffer]) -> None:

@@ -56,7 +56,7 @@ class Flat:
         if not holds(value, torch.Tensor) and not (self._floats and holds(value, float)):
             if kind == "input":
                 self.fixed[text] = written(value)
-            return lambda _: value
+            return lambda _: copy.deepcopy(value) if kind == "input" else value
         is_dict = isinstance(value, dict)
         keys = [*value] if is_dict else [*range(len(value))]
         if kind == "input":
