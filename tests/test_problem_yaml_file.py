@@ -6,6 +6,7 @@
 from pathlib import Path
 
 import pytest
+import yaml
 
 from kernelgen.errors import ProblemError
 from kernelgen.installation import problems_folder
@@ -326,3 +327,10 @@ def test_wrong_minima_are_refused(tmp_path: Path, value: str, key: str, words: s
     assert error.key == key
     assert error.line == line_of(text, "minimal:")
     assert words in error.message
+
+
+def test_a_machine_without_libyaml_reads_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    files = sorted(problems_folder().glob("*.yaml"))
+    by_libyaml = [read_yaml_problem(file) for file in files]
+    monkeypatch.setattr(yaml, "__with_libyaml__", False)
+    assert [read_yaml_problem(file) for file in files] == by_libyaml

@@ -5,6 +5,7 @@ are still there to be refused, and nothing in the file can make an object other 
 lists and mappings.
 """
 
+import contextlib
 import difflib
 import math
 import re
@@ -180,7 +181,7 @@ class YamlValue:
     def _scalar(self) -> bool | int | float | str:
         if not isinstance(self.node, yaml.ScalarNode):
             raise self.error(f"expected a number, text, true or false, found {self.found()}")
-        tag, plain = self._tag(), self.node.style is None
+        tag, plain = self._tag(), not self.node.style
         if tag == "str":
             value = self.text()
             if plain and _ARITHMETIC.fullmatch(value):
@@ -202,6 +203,15 @@ class YamlValue:
         return built
 
 
+def _composed(text: str) -> yaml.Node | None:
+    """Compose by libyaml, 25 times as fast; by PyYAML, with better words, what that refuses."""
+    # Without an anchor there is no alias.
+    if yaml.__with_libyaml__ and "&" not in text:
+        with contextlib.suppress(yaml.YAMLError, ValueError):
+            return yaml.compose(text, Loader=yaml.CSafeLoader)
+    return yaml.compose(text, Loader=_Loader)
+
+
 def read_tree(path: Path, raw: bytes) -> YamlValue:
     """Return a YAML file's content as a tree of located values.
 
@@ -211,7 +221,7 @@ def read_tree(path: Path, raw: bytes) -> YamlValue:
     text = decode(path, raw)
     language = "JSON" if path.suffix == ".json" else "YAML"  # YAML reads JSON too
     try:
-        node = yaml.compose(text, Loader=_Loader)
+        node = _composed(text)
     except yaml.MarkedYAMLError as error:
         # A bracket left open is found at the end of the file; the mistake is where it begins.
         problem = str(error.problem)
