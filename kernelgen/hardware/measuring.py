@@ -24,9 +24,7 @@ _CALLED = {"cuda": "the GPU", "cpu": "the CPU"}
 Reply = Calibration | str
 
 
-def measure_apart(
-    device: Literal["cuda", "cpu"], *, quiet: bool = False, deadline_s: float = _DEADLINE_S
-) -> Calibration:
+def measure_apart(device: Literal["cuda", "cpu"], *, quiet: bool = False) -> Calibration:
     """Measure a device's rates, and say on stderr what is being measured; takes a few seconds.
 
     Of several GPUs it is the first that CUDA offers.
@@ -41,12 +39,12 @@ def measure_apart(
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             env=own_environment(),
-            timeout=deadline_s,
+            timeout=_DEADLINE_S,
             check=True,
         )
     except subprocess.TimeoutExpired:
         raise KernelgenFault(
-            f"measuring {_CALLED[device]} did not end within {deadline_s:g} s"
+            f"measuring {_CALLED[device]} did not end within {_DEADLINE_S:g} s"
         ) from None
     except subprocess.CalledProcessError as error:
         raise KernelgenFault(

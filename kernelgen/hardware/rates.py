@@ -119,7 +119,7 @@ def measure(
         phase(f"copies and writes of {size / (1 << 20):.0f} MiB")
         copies[size], write = _memory_rates(size, device, stopwatch)
     # Several buffers are more than the next work should miss.
-    _release(device)
+    torch.cuda.empty_cache()
     best = max(copies, key=lambda size: copies[size].median)
     wanted = formats if device == "cuda" else tuple(form for form in formats if form == "fp32")
     matrix_size = _matrix_size(effort.matrix_size, _free_bytes(device)) if wanted else 0
@@ -215,13 +215,8 @@ def _matrix_rate(form: str, size: int, device: str, stopwatch: Stopwatch) -> Spr
         torch.backends.cuda.matmul.allow_tf32 = False
 
 
-def _release(device: str) -> None:
+def _free_bytes(device: str) -> int:
     if device == "cuda":
         torch.cuda.empty_cache()
-
-
-def _free_bytes(device: str) -> int:
-    _release(device)
-    if device == "cuda":
         return int(torch.cuda.mem_get_info()[0])
     return available_bytes()
