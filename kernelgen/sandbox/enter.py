@@ -147,9 +147,9 @@ def _described(plan: Plan) -> Containment:
     if plan.level == "namespaces":
         network, filesystem, processes = "none", "private", "isolated"
     elif plan.level == "landlock":
-        network = "no TCP" if landlock.refuses_tcp(abi) else "open"
+        network = "no TCP" if abi >= landlock.TCP_SINCE else "open"
         filesystem = "restricted"
-        processes = "restricted" if landlock.scopes_signals(abi) else "traceless"
+        processes = "restricted" if abi >= landlock.SCOPES_SINCE else "traceless"
     return Containment(
         level=plan.level,
         network=network,

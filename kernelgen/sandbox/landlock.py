@@ -13,9 +13,10 @@ _REFER, _TRUNCATE, _IOCTL_DEV = 1 << 13, 1 << 14, 1 << 15
 _FILE_RIGHTS = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE | _IOCTL_DEV
 _ALL_TCP = 3
 _ALL_SCOPES = 3
-_TCP_SINCE, _SCOPES_SINCE = 4, 6
 _RULE_PATH_BENEATH = 1
 
+TCP_SINCE, SCOPES_SINCE = 4, 6
+"""Versions that can refuse TCP, and keep signals and abstract sockets inside."""
 READ = _EXECUTE | _READ_FILE | _READ_DIR
 LIST = _READ_DIR
 WRITE = READ | _WRITE_FILE | _MAKE_AND_REMOVE | _REFER | _TRUNCATE | _IOCTL_DEV
@@ -48,16 +49,6 @@ def handled_rights(abi: int) -> int:
     return rights
 
 
-def refuses_tcp(abi: int) -> bool:
-    """Whether this version can refuse TCP."""
-    return abi >= _TCP_SINCE
-
-
-def scopes_signals(abi: int) -> bool:
-    """Whether this version can keep signals and abstract sockets inside."""
-    return abi >= _SCOPES_SINCE
-
-
 def restrict(rules: Iterable[tuple[str, int]], abi: int, *, tcp: bool) -> None:
     """Restrict this process and all that it starts; no_new_privs has to be set.
 
@@ -72,8 +63,8 @@ def restrict(rules: Iterable[tuple[str, int]], abi: int, *, tcp: bool) -> None:
     handled = handled_rights(abi)
     ruleset = _Ruleset(
         fs=handled,
-        net=0 if tcp or not refuses_tcp(abi) else _ALL_TCP,
-        scoped=_ALL_SCOPES if scopes_signals(abi) else 0,
+        net=0 if tcp or abi < TCP_SINCE else _ALL_TCP,
+        scoped=_ALL_SCOPES if abi >= SCOPES_SINCE else 0,
     )
     # Older kernels refuse a structure that is longer than theirs unless the rest is zero: it is.
     size = ctypes.c_size_t(ctypes.sizeof(ruleset))

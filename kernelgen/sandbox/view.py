@@ -47,13 +47,9 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
 
     def shows(self, path: str) -> bool:
         """Whether a path can be read: the innermost entry that holds it says so."""
-        ancestors = [path, *map(str, Path(path).parents)]
-        for ancestor in ancestors:
-            if ancestor in self.readable:
-                return True
-            if ancestor in self.hidden:
-                return False
-        return False
+        around = (path, *map(str, Path(path).parents))
+        entry = next((one for one in around if one in self.readable or one in self.hidden), "")
+        return entry in self.readable
 
 
 def view_of(plan: Plan) -> View:
