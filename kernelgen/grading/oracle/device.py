@@ -88,15 +88,14 @@ class OracleArena:
         """Bytes of all that is allocated."""
         return sum(arena.capacity_bytes for arena in self._arenas)
 
-    def at_least(self, nbytes: int) -> Arena:
-        """Return an arena with at least this many bytes, the present one if it has them."""
+    def at_least(self, nbytes: int) -> None:
+        """Have an arena with at least this many bytes: the present one if it has them."""
         nbytes = -(-max(nbytes, 1) // _PAGE_BYTES) * _PAGE_BYTES
         if not self._arenas or self.present.capacity_bytes < nbytes:
             self._trim()
             made: Arena = DeviceArena(nbytes) if self._device == "cuda" else HostArena(nbytes)
             self._arenas.append(made)
             self._generation += 1
-        return self.present
 
     def leaves(self, nbytes: int) -> bool:
         """Whether so much of the GPU is free, or becomes so by giving back what is cached."""

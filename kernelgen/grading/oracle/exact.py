@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_map
+from torch.utils._pytree import tree_map_only
 
 from kernelgen.errors import in_one_line
 from kernelgen.grading.correctness.compare import Chunk
@@ -247,12 +247,11 @@ class Float32Draws(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 def _narrowed(values: Any) -> Any:
-    return tree_map(_narrow, values)
+    return tree_map_only(torch.Tensor, _narrow, values)
 
 
-def _narrow(value: Any) -> Any:
-    wide = isinstance(value, torch.Tensor) and value.dtype is torch.float64
-    return value.float() if wide else value
+def _narrow(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.float() if tensor.dtype is torch.float64 else tensor
 
 
 def _widened(result: torch.Tensor) -> torch.Tensor:

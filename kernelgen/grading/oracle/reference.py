@@ -93,7 +93,7 @@ class Reference:
         registered = len([*self.model.parameters(), *self.model.buffers()])
         if not same or registered != len(self.state()):
             return False
-        self._redraw("parameters")
+        self.redraw_parameters("parameters")
         self.mutates_inputs = self.draws = False
         return True
 
@@ -101,11 +101,8 @@ class Reference:
         """Begin again with the seed that follows from the present one."""
         return self.begin_again(self.code.derive("next draw").to_bytes(7, "big"))
 
-    def redraw_parameters(self) -> None:
-        """Draw other parameters, and write them over the present ones."""
-        self._redraw("other parameters")
-
-    def _redraw(self, what: str) -> None:
+    def redraw_parameters(self, what: str = "other parameters") -> None:
+        """Draw parameters of a name, and write them over the present ones."""
         self.exact = self._exact()
         # Drawn once more from the present ones, they would drift from those of a new module.
         other = self.code.make_model(what)

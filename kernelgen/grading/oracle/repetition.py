@@ -16,6 +16,7 @@ from kernelgen.grading.correctness.elements import BLOCK_ELEMENTS
 from kernelgen.grading.oracle.footprint import free_bytes
 from kernelgen.grading.verdict import Status
 from kernelgen.grading.wire.messages import Repeated
+from kernelgen.grading.wire.transport import same_bytes, span
 
 # Outputs are kept whole while they take less than this share of the free memory, else that much of
 # each.
@@ -51,7 +52,8 @@ def compare_again(
     """Compare second outputs, of the expected form, with the first ones and the exact result."""
     flat = [out.reshape(-1) for out in again]
     pairs = [(new[: len(old)], old) for new, old in zip(flat, first.kept, strict=True)]
-    identical = all(_same_bits(new, old) for new, old in pairs)
+    # By bytes: NaN is like itself, and 0 is not like -0.
+    identical = all(same_bytes(span(new), span(old)) for new, old in pairs)
     if identical and first.whole:
         return Repeated(identical=True, max_diff=0.0)
     largest = max((_largest_difference(new, old) for new, old in pairs), default=0.0)
@@ -61,12 +63,6 @@ def compare_again(
         found = msgspec.structs.replace(found, reason=f"{found.reason}\n{_LIKELY_CAUSE}")
         return Repeated(identical=False, max_diff=difference, found=found)
     return Repeated(identical=identical, max_diff=difference)
-
-
-def _same_bits(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """Compare bytes: NaN is like itself, and 0 is not like -0."""
-    one, other = one.contiguous().view(torch.uint8), other.contiguous().view(torch.uint8)
-    return torch.equal(one, other)
 
 
 def _largest_difference(new: torch.Tensor, old: torch.Tensor) -> float:

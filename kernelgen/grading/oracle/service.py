@@ -93,7 +93,8 @@ class Oracle:
             m.MakeBatch: self._make_batch,
             m.RunControl: lambda one: batches.control(one, calls.reference),
             m.OpenGate: lambda _: batches.open_gate(),
-            m.SampleBatch: self._sample_batch,
+            # Outputs that cannot be looked at cannot be verified either, which gives the reason.
+            m.SampleBatch: lambda one: unless_forged(lambda: batches.sample(one)) is True,
             m.VerifyBatch: lambda _: batches.verify(calls.reference),
             m.Probe: lambda _: self._probe.look(),
             m.CheckDevice: lambda _: self._check_device(),
@@ -215,11 +216,6 @@ class Oracle:
         pin(self._setup.threads)
         self._calls.let_go()
         return self._batches.make(message, self._calls.reference, self._calls.output_bytes)
-
-    def _sample_batch(self, message: m.SampleBatch) -> bool:
-        at_once = unless_forged(lambda: self._batches.sample(message))
-        # Outputs that cannot be looked at cannot be verified either, which gives the reason.
-        return at_once is True
 
     def _trace_reference(self) -> Trace:
         model, inputs = self._calls.reference.model, copied(self._calls.inputs)
