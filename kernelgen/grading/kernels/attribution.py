@@ -115,17 +115,14 @@ def _owner(name: KernelName, declared: DeclaredKernels) -> KernelOwner:
         return "candidate"
     if name.base in declared.triton or name.base.partition("_0")[0] in declared.triton:
         return "triton"
-    made = name.path in declared.compiled or _declares(name, declared)
+    own = name.base in declared.cuda and _lies_in_own_namespaces(name, declared)
+    made = own or name.path in declared.compiled
     if made and not (surely_a_library_s(name) and filled_by_a_library(name, declared.words)):
         return "candidate"
     if library is not None:
         return library
     from_header = name.path.partition("::")[0] in declared.libraries
     return "candidate" if from_header or _is_put_together(name, declared) else "unknown"
-
-
-def _declares(name: KernelName, declared: DeclaredKernels) -> bool:
-    return name.base in declared.cuda and _lies_in_own_namespaces(name, declared)
 
 
 def _lies_in_own_namespaces(name: KernelName, declared: DeclaredKernels) -> bool:

@@ -34,15 +34,12 @@ def read_traces(document: dict[str, Any], device: str) -> tuple[Trace, ...]:
         KeyError, TypeError: it is no such trace.
     """
     events = [event for event in document["traceEvents"] if event.get("ph") == "X"]
+    marks = [e for e in events if e["name"] == FORWARD and e.get("cat") == "user_annotation"]
     read = _device_trace if device == "cuda" else _host_trace
-    traces = tuple(read(events, mark["ts"], _end(mark)) for mark in _marks(events))
+    traces = tuple(read(events, mark["ts"], _end(mark)) for mark in marks)
     if not traces:
         raise ValueError("the trace marks no call of forward")
     return traces
-
-
-def _marks(events: list[Event]) -> list[Event]:
-    return [e for e in events if e["name"] == FORWARD and e.get("cat") == "user_annotation"]
 
 
 def _device_trace(events: list[Event], begin: float, end: float) -> Trace:
