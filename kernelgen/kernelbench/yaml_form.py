@@ -10,14 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import yaml
 
 from kernelgen.errors import ProblemError, UserError
 from kernelgen.problem.kernelbench_file import read_kernelbench_problem
 from kernelgen.problem.python_text import bound_names, name_uses, parse_python, undefined_names
 from kernelgen.problem.record import ConstantValue, Problem
 from kernelgen.problem.yaml_file import Constants, problem_of, read_constants
-from kernelgen.problem.yaml_tree import read_tree
+from kernelgen.problem.yaml_tree import as_yaml, read_tree
 from kernelgen.solution.imports import modules_beyond
 from kernelgen.solution.source import Source, is_main_block
 
@@ -76,7 +75,7 @@ def yaml_form(source: Path, destination: Path) -> str:
     }
     lines = [
         f"# From {source.parent.name}/{source.name}.",
-        f"summary: {_written(problem.summary)}",
+        f"summary: {as_yaml(problem.summary)}",
         # The solution's constructor needs what Model is made with, too.
         *([f"allowed_imports: [{', '.join(sorted(beyond))}]"] if beyond else ()),
         *_constant_lines(lifted),
@@ -167,7 +166,7 @@ def _constants_of(node: ast.stmt) -> Constants | None:
 def _is_read_back(name: str, value: ConstantValue) -> bool:
     """Whether YAML can have a constant of this name and value."""
     try:
-        pair = f"{name}: {_written(value)}".encode()
+        pair = f"{name}: {as_yaml(value)}".encode()
         return repr(read_constants(read_tree(Path("constant"), pair))) == repr({name: value})
     except (ProblemError, UnicodeEncodeError):
         return False
@@ -195,12 +194,6 @@ def _is_constant(value: Any) -> bool:
     if isinstance(value, tuple):
         return all(_is_constant(item) for item in value)
     return isinstance(value, bool | int | float | str)
-
-
-def _written(value: ConstantValue) -> str:
-    """Return a value as YAML has it, in one line."""
-    text: str = yaml.safe_dump(value, default_flow_style=True, allow_unicode=True, width=10**9)
-    return text.removesuffix("...\n").strip()
 
 
 def _last_needed(parts: list[_Part]) -> int:
@@ -238,7 +231,7 @@ def _constant_lines(lifted: dict[_Part, Constants]) -> Iterator[str]:
     if lifted:
         yield "\nconstants:"
     for part, made in lifted.items():
-        pairs = [f"{name}: {_written(value)}" for name, value in made.items()]
+        pairs = [f"{name}: {as_yaml(value)}" for name, value in made.items()]
         lines = list(filter(None, part.text.split("\n")))
         if lines != [pair.replace(":", " =", 1) for pair in pairs]:
             yield from (f"  {line if line[0] == '#' else f'# {line}'}" for line in lines)

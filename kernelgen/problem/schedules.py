@@ -69,8 +69,8 @@ def read_schedules(
     return entries
 
 
-def write_tuned(problem: Problem, arch: str, numbers: Mapping[str, int]) -> Path:
-    """Write an entry into the file of a problem's tuned schedules, and return the file.
+def write_tuned(problem: Problem, arch: str, numbers: Mapping[str, int]) -> None:
+    """Write an entry into the file of a problem's tuned schedules.
 
     `numbers` are those that differ from the default schedule's; none are the defaults themselves,
     which then win over an entry in the problem's file.
@@ -83,7 +83,6 @@ def write_tuned(problem: Problem, arch: str, numbers: Mapping[str, int]) -> Path
     kept = {name: e.numbers for name, e in problem.schedules.items() if e.path == path}
     text = msgspec.json.format(msgspec.json.encode({_KEY: {**kept, arch: dict(numbers)}}))
     write_whole(text + b"\n", path)
-    return path
 
 
 def _entries(table: YamlValue, *, defaults_allowed: bool = False) -> dict[str, ScheduleEntry]:

@@ -212,6 +212,12 @@ def _composed(text: str) -> yaml.Node | None:
     return yaml.compose(text, Loader=_Loader)
 
 
+def as_yaml(value: ConstantValue) -> str:
+    """Return a constant as YAML has it, in one line."""
+    text: str = yaml.safe_dump(value, default_flow_style=True, allow_unicode=True, width=10**9)
+    return text.removesuffix("...\n").strip()
+
+
 def read_tree(path: Path, raw: bytes) -> YamlValue:
     """Return a YAML file's content as a tree of located values.
 

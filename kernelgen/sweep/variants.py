@@ -10,7 +10,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
-import yaml
 
 from kernelgen.errors import ProblemError, UserError
 from kernelgen.grading.options import GradeOptions, Observer, compiles_baselines
@@ -23,13 +22,12 @@ from kernelgen.problem.record import (
     MAIN_CASE,
     Backend,
     Case,
-    ConstantValue,
     Minimal,
     Problem,
     device_of,
 )
 from kernelgen.problem.text import read_raw
-from kernelgen.problem.yaml_tree import YamlValue, read_tree
+from kernelgen.problem.yaml_tree import YamlValue, as_yaml, read_tree
 from kernelgen.rendering.solution import render
 
 _KEYS = ("problem", "points")
@@ -83,7 +81,8 @@ def _problem(value: YamlValue) -> Problem:
 def _variant(value: YamlValue, problem: Problem, backend: Backend, options: GradeOptions) -> Job:
     """Render one point, as a job on the problem of its size."""
     given = {name: item.constant() for name, item in value.items()}
-    texts = {name: _as_yaml(setting) for name, setting in given.items()}
+    # As `--set` takes them: there, Python's `1e-05` would be text.
+    texts = {name: as_yaml(setting) for name, setting in given.items()}
     with _blaming(value):
         source = render(problem, backend, texts)
     own = problem.constants_for(Case(name=MAIN_CASE), device_of(backend))
@@ -113,9 +112,3 @@ def _blaming(value: YamlValue) -> Iterator[None]:
         raise
     except UserError as error:
         raise value.error(str(error)) from error
-
-
-def _as_yaml(value: ConstantValue) -> str:
-    """Return a constant as `--set` takes it; YAML's own writer, for `1e-05` would be text there."""
-    plain = msgspec.to_builtins(value)
-    return yaml.safe_dump(plain, default_flow_style=True).removesuffix("...\n").strip()
