@@ -32,7 +32,9 @@ def read_kernelbench_problem(path: Path, raw: bytes | None = None) -> Problem:
         require_interface(path, text, tree)
     except RecursionError as error:
         raise ProblemError(path, None, None, "nested too deeply to be understood") from error
-    name = _clean_name(path)
+    name = re.sub(r"[^A-Za-z0-9_-]+", "_", path.stem).strip("_-")
+    if not name:
+        raise ProblemError(path, None, None, "the file's name holds no letter or digit; rename it")
     return Problem(
         name=name,
         summary=_summary(tree) or name.replace("_", " "),
@@ -40,13 +42,6 @@ def read_kernelbench_problem(path: Path, raw: bytes | None = None) -> Problem:
         sha256=digest(raw),
         module_source=text,
     )
-
-
-def _clean_name(path: Path) -> str:
-    name = re.sub(r"[^A-Za-z0-9_-]+", "_", path.stem).strip("_-")
-    if not name:
-        raise ProblemError(path, None, None, "the file's name holds no letter or digit; rename it")
-    return name
 
 
 def _summary(tree: ast.Module) -> str:

@@ -14,7 +14,6 @@ from kernelgen.problem.record import Problem
 from kernelgen.problem.yaml_file import read_yaml_problem
 
 _YAML = (".yaml", ".yml")
-_PYTHON = ".py"
 
 
 def load_problem(name_or_path: str | Path, beside: Path | None = None) -> Problem:
@@ -30,9 +29,12 @@ def load_problem(name_or_path: str | Path, beside: Path | None = None) -> Proble
         UserError: no problem has that name, or the path has another ending.
     """
     path = Path(name_or_path)
-    is_path = isinstance(name_or_path, Path) or len(path.parts) != 1
-    if is_path or path.suffix in (*_YAML, _PYTHON):
-        return _read(path)
+    if path.suffix in _YAML:
+        return read_yaml_problem(path)
+    if path.suffix == ".py":
+        return read_kernelbench_problem(path)
+    if isinstance(name_or_path, Path) or len(path.parts) != 1:
+        raise UserError(f"{path}: expected a file ending in .yaml, .yml or .py")
     name = str(name_or_path)
     for file in problem_files():
         if file.stem == name:
@@ -71,11 +73,3 @@ def problem_files() -> tuple[Path, ...]:
             if file.suffix in _YAML and file.is_file():
                 files.setdefault(file.stem, file)
     return tuple(files[name] for name in sorted(files))
-
-
-def _read(path: Path) -> Problem:
-    if path.suffix in _YAML:
-        return read_yaml_problem(path)
-    if path.suffix == _PYTHON:
-        return read_kernelbench_problem(path)
-    raise UserError(f"{path}: expected a file ending in .yaml, .yml or .py")
