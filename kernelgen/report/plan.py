@@ -14,7 +14,6 @@ _INDENT = " " * 10
 
 def plan_lines(plan: PlanRecord) -> Iterator[str]:
     """Yield the lines, of 100 columns at most."""
-    yield from (f"  {note}" for note in plan_notes(plan))
     yield _row(HEADINGS)
     for stage in plan.stages:
         yield _row(stage_cells(stage))
@@ -24,11 +23,6 @@ def plan_lines(plan: PlanRecord) -> Iterator[str]:
         yield from textwrap.wrap(
             text, _COLUMNS, initial_indent=f"  {name:<18} ", subsequent_indent=" " * 21
         )
-
-
-def plan_notes(plan: PlanRecord) -> tuple[str, ...]:
-    """Return what has to be known before a plan is read, in sentences."""
-    return (f"No plan: {plan.reason}.",) if plan.reason else ()
 
 
 def stage_cells(stage: PlannedStage) -> tuple[str, ...]:

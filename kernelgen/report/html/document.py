@@ -86,8 +86,7 @@ def _environment() -> jinja2.Environment:
     )
     environment.globals |= {"OWN_KERNELS": OWN_KERNELS, "PLAN_HEADINGS": plan.HEADINGS}
     # Templates call them by their own names.
-    of_plans = (plan.plan_facts, plan.plan_notes, plan.stage_cells)
-    for function in (gist, log_end, subject_table, tone, *of_plans):
+    for function in (gist, log_end, subject_table, tone, plan.plan_facts, plan.stage_cells):
         environment.globals[function.__name__] = function
     environment.filters |= {
         "exact": repr,
