@@ -13,7 +13,6 @@ from kernelgen.report.json_report import write
 from kernelgen.report.printable import printable
 
 _SCHEMA = 2
-_MARKS = {"ok": "ok     ", "warning": "warning", "missing": "missing"}
 _BUILDS_CPP = ("python", "torch", "c++ compiler", "ninja", "temporary folder")
 _BUILDS_CUDA = (*_BUILDS_CPP, "nvcc")
 _GRADES_GPU = (*_BUILDS_CUDA, "gpu", "cuda ipc")
@@ -106,5 +105,5 @@ def _show(found: Diagnosis) -> None:
     width = max(len(check.name) for check in found.checks)
     for check in found.checks:
         mend = f" -> {check.mend}" if check.mend else ""
-        click.echo(f"{_MARKS[check.state]}  {check.name:{width}}  {printable(check.found)}{mend}")
+        click.echo(f"{check.state:7}  {check.name:{width}}  {printable(check.found)}{mend}")
     click.echo(found.sentence)

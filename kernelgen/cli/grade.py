@@ -96,12 +96,11 @@ _DEFAULTS = GradeOptions()
     "For importing and constructing a solution, compilation included.",
 )
 @options.CALL_TIMEOUT
-@click.option(
+@options.seconds(
     "--candidate-timeout",
     "candidate_timeout_s",
-    type=options.Number("number of seconds", above_zero=True),
-    metavar="SECONDS",
-    help="For all that a solution does; else that for building, 10 calls and twice the timing.",
+    _DEFAULTS.candidate_timeout_s,
+    "For all that a solution does; else that for building, 10 calls and twice the timing.",
 )
 @click.option(
     "--memory-limit",

@@ -144,13 +144,13 @@ def _refuse_runs(paths: tuple[Path, ...], given: dict[str, Any]) -> None:
             )
 
 
-ProblemFile = tuple[int, int, Path]
-"""Level, number and path of a file of a checkout, which is yet to be read."""
+ProblemFiles = tuple[tuple[int, int, Path], ...]
+"""Level, number and path of files of a checkout, which are yet to be read."""
 
 
 def problem_files(
     path: Path | None, levels: Collection[int] | None, problems: Collection[int] | None
-) -> tuple[ProblemFile, ...]:
+) -> ProblemFiles:
     """Return files of a checkout, in order; none without one.
 
     Raises:

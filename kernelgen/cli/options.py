@@ -208,7 +208,7 @@ def backend(text: str, default: Backend | None = None) -> Option:
     )
 
 
-def seconds(name: str, field: str, default: float, text: str) -> Option:
+def seconds(name: str, field: str, default: float | None, text: str) -> Option:
     """Return an option that takes seconds above 0, for a parameter such as `timeout_s`."""
     return click.option(
         name,

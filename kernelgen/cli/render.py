@@ -41,7 +41,7 @@ class _Architecture(click.ParamType[str]):
 
 def _settings(
     _context: click.Context, _option: click.Parameter, values: tuple[str, ...]
-) -> tuple[tuple[str, str], ...]:
+) -> dict[str, str]:
     """Split `key=value` texts."""
     pairs: dict[str, str] = {}
     for value in values:
@@ -51,7 +51,7 @@ def _settings(
         if key.strip() in pairs:
             raise click.BadParameter(f"{key.strip()} is set twice; leave one of them out")
         pairs[key.strip()] = text
-    return tuple(pairs.items())
+    return pairs
 
 
 @click.command("render")
@@ -90,7 +90,7 @@ def command(  # noqa: PLR0913 - one parameter an option
     output: Path | None,
     backend: Backend | None,
     arch: str | None,
-    settings: tuple[tuple[str, str], ...],
+    settings: dict[str, str],
     reference: bool,
     check: bool,
     **chosen: Any,
@@ -127,10 +127,9 @@ def command(  # noqa: PLR0913 - one parameter an option
     backends: list[Backend] = [backend or "cuda"]
     if everything and check and backend is None and output is None and arch is None:
         backends = ["cuda", "cpp"]
-    overrides = dict(settings)
     texts = {
         output or SOLUTION_FOLDERS[each] / f"{problem.name}.py": render(
-            problem, each, overrides, arch
+            problem, each, settings, arch
         )
         for problem in problems
         for each in backends
@@ -140,10 +139,7 @@ def command(  # noqa: PLR0913 - one parameter an option
 
 
 def _run_folder(
-    files: tuple[kernelbench.ProblemFile, ...],
-    folder: Path | None,
-    backend: Backend,
-    arch: str | None,
+    files: kernelbench.ProblemFiles, folder: Path | None, backend: Backend, arch: str | None
 ) -> int:
     """Write the solution of each problem as it is there; one that has none stops no other."""
     if folder is None:
@@ -178,7 +174,7 @@ def _reference(
     problems: tuple[Problem, ...],
     output: Path | None,
     backend: Backend | None,
-    settings: tuple[tuple[str, str], ...],
+    settings: dict[str, str],
     *,
     check: bool,
 ) -> None:
