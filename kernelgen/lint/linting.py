@@ -103,7 +103,7 @@ class Linting:
                 cases = self._lint(server, folder, self._problems[position])
                 if self._stopped:  # and so, perhaps, the oracle: that says nothing of the problem
                     return
-                if not alone and any(map(_is_doubtful, cases)):
+                if not alone and any(case.refused or case.note for case in cases):
                     self._doubtful.append(position)
                 else:
                     self._found[position] = cases
@@ -132,10 +132,6 @@ class Linting:
         except Judged as judged:
             return _case(problem, name, begin, status=judged.status, reason=judged.reason)
         return _case(problem, name, begin, **msgspec.structs.asdict(linted))
-
-
-def _is_doubtful(case: CaseLint) -> bool:
-    return case.refused or bool(case.note)
 
 
 def _case(problem: Problem, name: str, begin: float, **found: Any) -> CaseLint:
