@@ -219,11 +219,8 @@ class _RayLane:
         """Wait no longer; what runs ends with the worker."""
         self._stopped.set()
 
-    def grade_one(
-        self, job: Job, number: int, phase: Phase, *, stop: threading.Event | None = None
-    ) -> Verdict:
+    def grade_one(self, job: Job, number: int, phase: Phase, *, stop: threading.Event) -> Verdict:
         """Grade a file; raises LaneStopped, and LaneLost where the worker is gone."""
-        stop = stop or threading.Event()
         ready = FileGrading(job, number, phase, stop).prepared()
         if isinstance(ready, Verdict):
             return ready

@@ -91,9 +91,7 @@ class AnyLane(Protocol):
 
     environment: dict[str, Any]
 
-    def grade_one(
-        self, job: Job, number: int, phase: Phase, *, stop: threading.Event | None = None
-    ) -> Verdict:
+    def grade_one(self, job: Job, number: int, phase: Phase, *, stop: threading.Event) -> Verdict:
         """Grade a file; raises LaneStopped as `Lane.grade_one` does, and LaneLost."""
 
     def cancel(self, stop: threading.Event) -> None:
