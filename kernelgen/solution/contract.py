@@ -12,7 +12,7 @@ from kernelgen.problem.record import Problem
 from kernelgen.solution.advice import advice_findings
 from kernelgen.solution.file import SolutionFile
 from kernelgen.solution.finding import Finding, error
-from kernelgen.solution.imports import allowed_modules, import_findings, name_findings
+from kernelgen.solution.imports import import_findings, name_findings
 from kernelgen.solution.kernel_signs import kernel_findings, name_of_extension_findings
 from kernelgen.solution.lending import lent_to
 from kernelgen.solution.model_class import model_findings
@@ -61,11 +61,10 @@ def _findings(
 ) -> list[Finding]:
     tree = parse_python(text)
     source = Source(text, tree)
-    allowed = allowed_modules(source, problem, allow)
     lent = lent_to(text, problem.module_source)
     return [
         *model_findings(source, bound_names(text), facts),
-        *import_findings(source, allowed, any_installed=problem.takes_installed),
+        *import_findings(source, problem, allow),
         *name_findings(source, facts.undefined, lent.uses),
         *(kernel_findings(source) if problem.require == "own_kernel" else ()),
         *name_of_extension_findings(source),

@@ -39,9 +39,7 @@ def allowed_modules(
     return (*listed, *sorted(filter(_is_installed, beyond)), *beyond & _WITH_A_GPU)
 
 
-def import_findings(
-    source: Source, allowed: tuple[str, ...], *, any_installed: bool = False
-) -> list[Finding]:
+def import_findings(source: Source, problem: Problem, allow: tuple[str, ...]) -> list[Finding]:
     """Check every import, also those inside functions and by `importlib`.
 
     An import that the file itself can do without — under `except ImportError`, under
@@ -53,6 +51,7 @@ def import_findings(
     for_types = [node for node in ifs if source.path_of(node.test) == "typing.TYPE_CHECKING"]
     never_run = source.unused | ids_within(one for node in for_types for one in node.body)
     known = _TORCH | sys.stdlib_module_names | _NO_SOLUTIONS
+    allowed, any_installed = allowed_modules(source, problem, allow), problem.takes_installed
     findings: list[Finding] = []
     for node in source.nodes:
         if id(node) in never_run:
