@@ -94,16 +94,13 @@ def _launched_within(
     known = [(event, call["ts"]) for event in activities if (call := called_at[id(event)])]
     not_before = max((_end(event) for event, at in known if at < begin), default=begin)
     not_after = min((event["ts"] for event, at in known if at > end), default=float("inf"))
-    found = []
-    for event in activities:
-        call = called_at[id(event)]
-        if call is not None:
-            mine = begin <= call["ts"] <= end
-        else:
-            mine = not_before <= event["ts"] and _end(event) <= not_after
-        if mine:
-            found.append(event)
-    return found
+
+    def is_mine(event: Event) -> bool:
+        if (call := called_at[id(event)]) is not None:
+            return bool(begin <= call["ts"] <= end)
+        return bool(not_before <= event["ts"] and _end(event) <= not_after)
+
+    return list(filter(is_mine, activities))
 
 
 def _correlation(event: Event) -> Any:
