@@ -68,7 +68,6 @@ def select(
     compiler = _missing_tool(find_compiler)
     gpu = f"no GPU: {survey.reason}" if not survey.devices else _missing_tool(find_toolkit)
     obstacles: dict[Device, str] = {"cpu": compiler, "cuda": gpu or compiler}
-    run: list[Candidate] = []
     left_out: dict[str, str] = {}
     for one in asked:
         reason = obstacles[one.device]
@@ -78,13 +77,12 @@ def select(
             reason = "slow, and --quick was given"
         if reason:
             left_out[one.name] = reason
-        else:
-            run.append(one)
+    run = tuple(one for one in asked if one.name not in left_out)
     gpus = survey.devices if any(one.device == "cuda" for one in run) else ()
     free = [gpu.memory_bytes if gpu.free_bytes is None else gpu.free_bytes for gpu in gpus]
     cpu = cpu_facts()
     return Selection(
-        run=tuple(run),
+        run=run,
         left_out=left_out,
         jobs=default_jobs(cpu.cores, cpu.memory_bytes, free),
         gpus=visible_gpus(len(gpus)) if gpus else (),
