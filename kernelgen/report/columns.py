@@ -99,10 +99,6 @@ def _timed(heading: str, rank: int, cell: Callable[[Timing], str]) -> Column[Ver
     return Column(heading=heading, cell=of_verdict, number=True, rank=rank)
 
 
-def _of_limit(timing: Timing) -> str:
-    return "" if timing.limit is None else f"{timing.limit.fraction:.0%}"
-
-
 def _error(verdict: Verdict) -> str:
     correctness = verdict.correctness
     return "" if correctness is None else of_allowed(correctness.of_allowed)
@@ -130,7 +126,7 @@ EAGER = _timed("eager\nms", 8, lambda timing: decimal(timing.eager_ms))
 COMPILE = _timed("compile\nms", 13, lambda timing: decimal(timing.compile_ms))
 VS_EAGER = versus("eager", ranks=(10, 6, 2))
 VS_COMPILE = versus("compile", ranks=(12, 11, 3))
-LIMIT = _timed("of\nlimit", 5, _of_limit)
+LIMIT = _timed("of\nlimit", 5, lambda t: f"{t.limit.fraction:.0%}" if t.limit else "")
 ERROR: Column[Verdict] = Column(heading="error of\nallowed", cell=_error, number=True, rank=11)
 GBPS = _timed("GB/s", 15, lambda timing: decimal(timing.gbps))
 BUILD: Column[Verdict] = Column(heading="build\ns", cell=_build, number=True, rank=9)
