@@ -174,7 +174,7 @@ def test_the_page_names_every_key_of_a_header_and_no_other() -> None:
 
 def test_the_page_explains_every_outcome() -> None:
     table = PAGE.split("| outcome | meaning |")[1].split("\n\n")[0]
-    assert re.findall(r"^\| ([a-z ]+) \|", table, re.MULTILINE) == [one.value for one in Outcome]
+    assert re.findall(r"^\| ([a-z ]+) \|", table, re.MULTILINE) == [one.words for one in Outcome]
 
 
 # The classes of attack

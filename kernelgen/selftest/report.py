@@ -19,8 +19,8 @@ from kernelgen.selftest.corpus import Candidate, Kind, attack_classes
 _REASON_LINES = 6
 
 
-class Outcome(str, Enum):
-    """A candidate's verdict beside its header.
+class Outcome(Enum):
+    """A candidate's verdict beside its header: in words, and how they are marked.
 
     Attributes:
         AS_EXPECTED: the one that the header names.
@@ -29,18 +29,13 @@ class Outcome(str, Enum):
         CLOSED_GAP: the one that the header names although the header says it would not be.
     """
 
-    AS_EXPECTED = "as expected"
-    MISS = "miss"
-    KNOWN_GAP = "known gap"
-    CLOSED_GAP = "closed gap"
+    AS_EXPECTED = ("as expected", Tone.GOOD)
+    MISS = ("miss", Tone.BAD)
+    KNOWN_GAP = ("known gap", Tone.WARNING)
+    CLOSED_GAP = ("closed gap", Tone.WARNING)
 
-
-_TONES = {
-    Outcome.AS_EXPECTED: Tone.GOOD,
-    Outcome.MISS: Tone.BAD,
-    Outcome.KNOWN_GAP: Tone.WARNING,
-    Outcome.CLOSED_GAP: Tone.WARNING,
-}
+    def __init__(self, words: str, tone: Tone) -> None:
+        self.words, self.tone = words, tone
 
 
 def outcome_of(verdict: Verdict) -> Outcome:
@@ -71,8 +66,8 @@ def progress(console: Console, verbosity: Verbosity) -> AbstractContextManager[R
 def _said(verdict: Verdict) -> Said:
     outcome = outcome_of(verdict)
     return Said(
-        word=f"{_TONES[outcome].sign} {outcome.value}",
-        style=_TONES[outcome].style,
+        word=f"{outcome.tone.sign} {outcome.words}",
+        style=outcome.tone.style,
         more=verdict.misses[0] if verdict.misses else verdict.status.value,
         expected=outcome is Outcome.AS_EXPECTED,
     )
@@ -99,9 +94,9 @@ def show(run: Run, left_out: Mapping[str, str], console: Console, *, verbose: bo
 def _lines_about(verdict: Verdict) -> Iterator[Line]:
     """Yield what came of a candidate, and where it is not as expected, all that tells why."""
     outcome, exploit = outcome_of(verdict), verdict.labels.get("exploit")
-    heading = f"{verdict.solution}: {outcome.value}, {verdict.status.value}"
+    heading = f"{verdict.solution}: {outcome.words}, {verdict.status.value}"
     heading += f" [{exploit}]" if exploit else ""
-    yield Line(lead=f"{_TONES[outcome].sign} ", text=heading, style=_TONES[outcome].style)
+    yield Line(lead=f"{outcome.tone.sign} ", text=heading, style=outcome.tone.style)
     yield from (indented(miss, "") for miss in verdict.misses)
     if outcome is Outcome.CLOSED_GAP:
         yield indented("it got the verdict that its header names: take its `gap:` line out", "")
@@ -123,7 +118,7 @@ def _outcomes(run: Run, kind: str) -> Counter[Outcome]:
 def _sum_of(outcome: Outcome) -> Column[_Kind]:
     rank = 0 if outcome in (Outcome.AS_EXPECTED, Outcome.MISS) else 1
     return Column(
-        heading=outcome.value,
+        heading=outcome.words,
         cell=lambda kind: str(kind[1][outcome] or ""),
         number=True,
         rank=rank,
