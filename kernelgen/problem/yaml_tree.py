@@ -179,17 +179,16 @@ class YamlValue:
         return str(self.node.tag).removeprefix(_TAG)
 
     def _scalar(self) -> bool | int | float | str:
-        if not isinstance(self.node, yaml.ScalarNode):
+        tag = self._tag()
+        if not isinstance(self.node, yaml.ScalarNode) or tag not in _KINDS:
             raise self.error(f"expected a number, text, true or false, found {self.found()}")
-        tag, plain = self._tag(), not self.node.style
+        plain = not self.node.style
         if tag == "str":
             value = self.text()
             if plain and _ARITHMETIC.fullmatch(value):
                 message = f"expected a number, found the text {value!r}: YAML computes nothing"
                 raise self.error(f"{message}; write the number itself, or quote the text")
             return float(value) if plain and _NUMBER_WITHOUT_DOT.fullmatch(value) else value
-        if tag not in _KINDS:
-            raise self.error(f"expected a number, text, true or false, found {self.found()}")
         if tag != "bool" and _SURPRISING_NUMBER.fullmatch(self.node.value):
             raise self.error(f"YAML reads {self.found()} in base 8 or 60; quote it or write it out")
         build = getattr(yaml.constructor.SafeConstructor(), f"construct_yaml_{tag}")
