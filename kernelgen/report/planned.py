@@ -39,11 +39,30 @@ def with_plans(
     """
     plans: dict[tuple[str, str], PlanRecord] = {}
     rates = functools.cache(rates_here)
+
+    def planned(verdict: Verdict) -> PlanRecord:
+        graded = SolutionFile(
+            path=Path(verdict.solution), text=verdict.source, sha256=verdict.solution_sha256
+        )
+        device = graded.wants if options.device == "auto" else options.device
+        try:
+            known = problems.get(graded.path) or options.problem
+            problem = options.applied_to(known or load_problem(graded.problem_name, graded.path))
+            calibration = rates(device, verdict.device)
+            return plan_of(problem, device, calibration, verdict.device)
+        except ProblemError as error:
+            reason = error.message
+        except UserError as error:
+            reason = str(error)
+        except Exception as error:  # noqa: BLE001 (a plan is not worth a report)
+            reason = f"{type(error).__name__}: {error}"
+        return PlanRecord(problem=verdict.problem, device=verdict.device, reason=reason)
+
     with contextlib.suppress(KeyboardInterrupt):
         for verdict in run.verdicts:
             key = (verdict.problem, verdict.device)
             if all(key) and key not in plans:
-                plans[key] = _plan_beside(verdict, options, problems, rates)
+                plans[key] = planned(verdict)
             each()
     return structs.replace(run, plans=tuple(plans.values()))
 
@@ -78,30 +97,6 @@ def plan_of(
         return made
     limit = limit_of(made.expected_ms, work_of(cost, problem, device), calibration)
     return structs.replace(made, limit=limit)
-
-
-def _plan_beside(
-    verdict: Verdict,
-    options: GradeOptions,
-    problems: Mapping[Path, Problem],
-    rates: Callable[[Device, str], Calibration | None],
-) -> PlanRecord:
-    graded = SolutionFile(
-        path=Path(verdict.solution), text=verdict.source, sha256=verdict.solution_sha256
-    )
-    device = graded.wants if options.device == "auto" else options.device
-    try:
-        known = problems.get(graded.path) or options.problem
-        problem = options.applied_to(known or load_problem(graded.problem_name, graded.path))
-        calibration = rates(device, verdict.device)
-        return plan_of(problem, device, calibration, verdict.device)
-    except ProblemError as error:
-        reason = error.message
-    except UserError as error:
-        reason = str(error)
-    except Exception as error:  # noqa: BLE001 (a plan is not worth a report)
-        reason = f"{type(error).__name__}: {error}"
-    return PlanRecord(problem=verdict.problem, device=verdict.device, reason=reason)
 
 
 def rates_here(device: Device, name: str | None = None) -> Calibration | None:
