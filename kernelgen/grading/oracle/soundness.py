@@ -132,18 +132,15 @@ def idle_parts(
     large weights, say, may saturate what follows them, and then a bias makes no difference.
     Also returns how many there was no time to try, where they are tried for no longer than a limit.
     """
-    found, left = _idle_in_this_draw(reference, tolerance, limit_s)
+    found, left = _idle_in_this_draw(reference, tolerance, limit_s, among=None)
     if found and reference.draw_again():
-        again, _ = _idle_in_this_draw(reference, tolerance, among=found)
+        again, _ = _idle_in_this_draw(reference, tolerance, limit_s=None, among=found)
         found = tuple(name for name in found if name in again)
     return found, left
 
 
 def _idle_in_this_draw(
-    reference: Reference,
-    tolerance: float,
-    limit_s: float | None = None,
-    among: tuple[str, ...] | None = None,
+    reference: Reference, tolerance: float, limit_s: float | None, among: tuple[str, ...] | None
 ) -> tuple[tuple[str, ...], int]:
     begin = monotonic()
     buffers = {name: tensor.clone() for name, tensor in reference.model.named_buffers()}
