@@ -297,7 +297,7 @@ def test_uses_are_averaged_over_calls_and_sorted_by_share() -> None:
     first = trace_of(MUL, "plain", time_us=10.0)
     second = trace_of("plain", time_us=60.0)
 
-    own, library = kernel_uses([first, second], DECLARED, on_gpu=True)
+    own, library = kernel_uses([first, second], DECLARED, on_gpu=True, reference=None)
 
     assert (own.name, own.owner, own.calls, own.time_us) == ("plain", "candidate", 1.0, 35.0)
     assert (library.owner, library.calls, library.time_us) == ("aten", 0.5, 5.0)
@@ -309,7 +309,7 @@ def test_on_a_cpu_what_no_operator_took_is_the_candidate_s() -> None:
     work = Work(name="aten::mul", kind="operator", count=2, time_us=30.0, elements=8)
     trace = Trace(works=(work,), busy_us=30.0, call_us=120.0)
 
-    own, library = kernel_uses([trace], DECLARED, on_gpu=False)
+    own, library = kernel_uses([trace], DECLARED, on_gpu=False, reference=None)
 
     assert (own.owner, own.time_us, own.share) == ("candidate", 90.0, 0.75)
     assert (library.name, library.owner, library.calls) == ("aten::mul", "aten", 2.0)

@@ -64,11 +64,7 @@ def disputed(
 
 
 def kernel_uses(
-    traces: Sequence[Trace],
-    declared: DeclaredKernels,
-    *,
-    on_gpu: bool,
-    reference: Trace | None = None,
+    traces: Sequence[Trace], declared: DeclaredKernels, *, on_gpu: bool, reference: Trace | None
 ) -> tuple[KernelUse, ...]:
     """Return what ran in traced calls of one case, per call, with the largest share first."""
     times: dict[tuple[str, KernelOwner], list[tuple[int, float]]] = {}
