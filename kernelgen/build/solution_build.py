@@ -9,16 +9,9 @@ from pathlib import Path
 
 import msgspec
 
+from kernelgen.build import nvcc
 from kernelgen.build.capture import CaptureError, capture_sources, plan_to_build
 from kernelgen.build.diagnostics import explain_build_error
-from kernelgen.build.nvcc import (
-    ABSENT_HEADERS,
-    Compiled,
-    CompileSettings,
-    CompileTime,
-    Tools,
-    compile_recipe,
-)
 from kernelgen.build.ptxas import KernelResources, demangle
 from kernelgen.build.recipe import Recipe
 from kernelgen.build.slim_headers import torch_headers
@@ -60,7 +53,7 @@ class SolutionBuild(msgspec.Struct, frozen=True, kw_only=True):
     came_to_build: bool = True
     extensions: tuple[str, ...] = ()
     kernels: tuple[KernelResources, ...] = ()
-    compile_times: tuple[CompileTime, ...] = ()
+    compile_times: tuple[nvcc.CompileTime, ...] = ()
 
     @classmethod
     def failed(cls, path: Path, why: object, seconds: float = 0.0) -> "SolutionBuild":
@@ -72,7 +65,7 @@ def build_solution(  # noqa: PLR0913 (what is built, for what, and with what)
     solution: SolutionFile,
     reference_source: str | None,
     archs: tuple[str, ...],
-    tools: Tools,
+    tools: nvcc.Tools,
     executor: Executor,
     *,
     lends: bool = False,
@@ -87,7 +80,7 @@ def build_solution(  # noqa: PLR0913 (what is built, for what, and with what)
         KernelgenFault: this machine could not contain the solution or a compiler.
     """
     begin = time.monotonic()
-    runs: list[Compiled] = []
+    runs: list[nvcc.Compiled] = []
     with temporary_folder() as folder:
         try:
             reply = capture_sources(
@@ -112,11 +105,11 @@ def build_solution(  # noqa: PLR0913 (what is built, for what, and with what)
         reasons = _capture_reasons(solution, reply)
         stranded = bool(reasons) and not (reply.failure and reply.failure.in_build)
         plan = _plan(folder, solution, tools)
-        settings = CompileSettings(archs=archs, tools=tools, plan=plan)
+        settings = nvcc.CompileSettings(archs=archs, tools=tools, plan=plan)
         for number, recipe in enumerate(reply.recipes):
             scratch = folder / f"objects-{number}"
             scratch.mkdir()
-            done = compile_recipe(recipe, settings, scratch, executor)
+            done = nvcc.compile_recipe(recipe, settings, scratch, executor)
             broken = _compile_reasons(solution, recipe, done, settings, scratch)
             reasons += broken
             stranded = stranded and not broken
@@ -133,11 +126,11 @@ def build_solution(  # noqa: PLR0913 (what is built, for what, and with what)
     )
 
 
-def _plan(folder: Path, solution: SolutionFile, tools: Tools) -> Plan:
+def _plan(folder: Path, solution: SolutionFile, tools: nvcc.Tools) -> Plan:
     """Return what to put around the compilers; they may lie where nothing else is shown."""
     room = folder / "room"
     room.mkdir(exist_ok=True)
-    headers = [str(ABSENT_HEADERS), str(torch_headers()), sysconfig.get_path("include")]
+    headers = [str(nvcc.ABSENT_HEADERS), str(torch_headers()), sysconfig.get_path("include")]
     if tools.toolkit is not None:
         headers += [str(tools.toolkit.home), str(tools.toolkit.nvcc.resolve().parent.parent)]
     if Path(tools.compiler.command[0]).is_absolute():
@@ -226,8 +219,8 @@ def _capture_reasons(solution: SolutionFile, reply: CaptureReply) -> list[str]:
 def _compile_reasons(
     solution: SolutionFile,
     recipe: Recipe,
-    done: tuple[Compiled, ...],
-    settings: CompileSettings,
+    done: tuple[nvcc.Compiled, ...],
+    settings: nvcc.CompileSettings,
     scratch: Path,
 ) -> list[str]:
     texts = {Path(name).name: text for name, text in recipe.files.items()}

@@ -12,13 +12,7 @@ from typing import Literal
 
 import msgspec
 
-from kernelgen.build.toolchain import (
-    cache_folder,
-    child_environment,
-    find_compiler,
-    find_cuda_tool,
-    find_toolkit,
-)
+from kernelgen.build import toolchain
 from kernelgen.errors import ToolchainError, UserError
 from kernelgen.hardware.calibration import look_up
 from kernelgen.hardware.device import cpu_facts, survey_gpus
@@ -143,7 +137,7 @@ def check_gpu(torch: TorchFacts | None) -> Check:
 def check_nvcc(torch: TorchFacts | None) -> Check:
     """Look for nvcc, and whether it fits torch's CUDA."""
     try:
-        toolkit = find_toolkit()
+        toolkit = toolchain.find_toolkit()
     except ToolchainError as error:
         return _not_found("nvcc", error)
     found = f"{toolkit.version} at {toolkit.nvcc} (found by {toolkit.found_by})"
@@ -158,7 +152,7 @@ def check_nvcc(torch: TorchFacts | None) -> Check:
 def check_compiler() -> Check:
     """Look for the C++ compiler."""
     try:
-        compiler = find_compiler()
+        compiler = toolchain.find_compiler()
     except ToolchainError as error:
         return _not_found("c++ compiler", error)
     found = f"{' '.join(compiler.command)} {compiler.version}"
@@ -168,7 +162,7 @@ def check_compiler() -> Check:
 def check_ninja() -> Check:
     """Look for ninja where a building process would find it."""
     try:
-        path = shutil.which("ninja", path=child_environment(os.environ)["PATH"])
+        path = shutil.which("ninja", path=toolchain.child_environment(os.environ)["PATH"])
     except ToolchainError as error:
         return _not_found("ninja", error)
     if path is None:
@@ -180,7 +174,7 @@ def check_cpu_compile() -> Check:
     """Try what torch.compile needs on the CPU: a compiler with OpenMP."""
     name = "torch.compile on the CPU"
     try:
-        command = find_compiler().command
+        command = toolchain.find_compiler().command
         with temporary_folder() as folder:
             source = folder / "openmp.cpp"
             source.write_text(_OPENMP_PROBE)
@@ -188,7 +182,7 @@ def check_cpu_compile() -> Check:
                 [*command, "-fopenmp", str(source), "-o", str(source.with_suffix(""))],
                 check=False,
                 capture_output=True,
-                env=child_environment(os.environ),
+                env=toolchain.child_environment(os.environ),
             )
     except ToolchainError as error:
         return Check(name, "warning", str(error).partition("; ")[0])
@@ -226,7 +220,7 @@ def check_sandbox() -> Check:
 
 def check_tool(name: str, purpose: str) -> Check:
     """Look for a program of the CUDA toolkit that is of use but not needed."""
-    path = find_cuda_tool(name)
+    path = toolchain.find_cuda_tool(name)
     if path is None:
         mend = f"only needed {purpose}; it comes with the full CUDA toolkit"
         return Check(name, "warning", "not found", mend)
@@ -254,7 +248,7 @@ def check_cache() -> Check:
     """Look at the folder for links to a toolkit made of wheels, and for measured rates."""
     name, variable = "cache folder", "XDG_CACHE_HOME"
     try:
-        folder = cache_folder()
+        folder = toolchain.cache_folder()
     except UserError:
         return Check(name, "missing", "there is no home folder", _WRITABLE.format(variable))
     return check_folder(name, folder, variable)
@@ -279,7 +273,7 @@ def check_calibration() -> Check:
     name, identity = "calibration", identity_here("auto")
     assert not isinstance(identity, str), "there is always a CPU"
     try:
-        cached = look_up(cache_folder(), identity)
+        cached = look_up(toolchain.cache_folder(), identity)
     except UserError:
         return Check(name, "warning", "there is no folder to keep it in")
     if cached.calibration is None:

@@ -9,20 +9,8 @@ from pathlib import Path
 from typing import Any, get_args
 
 from kernelgen.errors import ProblemError
+from kernelgen.problem import record
 from kernelgen.problem.python_block import GIVEN_IMPORTS, INTERFACE, PythonBlock
-from kernelgen.problem.record import (
-    LARGEST_TOLERANCE,
-    MAIN_CASE,
-    Algebra,
-    Buffers,
-    Case,
-    ConstantValue,
-    Libraries,
-    Minimal,
-    Problem,
-    Require,
-    digest,
-)
 from kernelgen.problem.schedules import read_schedules, read_tuned
 from kernelgen.problem.text import read_raw
 from kernelgen.problem.yaml_tree import YamlValue, read_tree
@@ -32,10 +20,10 @@ _LARGEST_COUNT = 10**18
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*")
 _KERNELBENCH = re.compile(r"[1-9]/[1-9][0-9]{0,3}", re.ASCII)
 
-Constants = dict[str, ConstantValue]
+Constants = dict[str, record.ConstantValue]
 
 
-def read_yaml_problem(path: Path) -> Problem:
+def read_yaml_problem(path: Path) -> record.Problem:
     """Read a problem from a YAML file, having checked all that can be checked without running it.
 
     Raises:
@@ -48,7 +36,7 @@ def read_yaml_problem(path: Path) -> Problem:
         raise ProblemError(path, None, None, "nested too deeply; a problem is flat") from error
 
 
-def problem_of(path: Path, raw: bytes, tuned: bytes | None) -> Problem:
+def problem_of(path: Path, raw: bytes, tuned: bytes | None) -> record.Problem:
     """Return the problem that the bytes of a file are, with those of its tuned schedules, if any.
 
     Raises:
@@ -72,11 +60,11 @@ def problem_of(path: Path, raw: bytes, tuned: bytes | None) -> Problem:
     init_inputs = PythonBlock(fields["get_init_inputs"])
     _check_blocks(constants, model, inputs, init_inputs)
     given = frozenset((*GIVEN_IMPORTS, *constants)) | model.names | init_inputs.names
-    return Problem(
+    return record.Problem(
         name=path.stem,
         summary=summary,
         path=path,
-        sha256=digest(raw + (tuned or b"")),
+        sha256=record.digest(raw + (tuned or b"")),
         constants=constants,
         cpu_constants=_replacements(cpu["constants"], constants) if cpu else {},
         model=model.text,
@@ -84,7 +72,7 @@ def problem_of(path: Path, raw: bytes, tuned: bytes | None) -> Problem:
         get_init_inputs=init_inputs.text,
         cases=_cases(fields["cases"], constants, given, model) if "cases" in fields else (),
         schedules=read_schedules(path, fields.get("schedules"), tuned),
-        cpu_minimal=_minimal(cpu["minimal"]) if "minimal" in cpu else Minimal(),
+        cpu_minimal=_minimal(cpu["minimal"]) if "minimal" in cpu else record.Minimal(),
         **{key: read(fields[key]) for key, read in _READERS.items() if key in fields},
     )
 
@@ -123,7 +111,7 @@ def _replacements(value: YamlValue, constants: Constants) -> Constants:
     return replaced
 
 
-def _kind(value: ConstantValue) -> str:
+def _kind(value: record.ConstantValue) -> str:
     if isinstance(value, tuple):
         return "a list"
     if isinstance(value, bool):
@@ -150,16 +138,16 @@ def _check_blocks(
 
 def _cases(
     value: YamlValue, constants: Constants, given: frozenset[str], model: PythonBlock
-) -> tuple[Case, ...]:
-    cases: list[Case] = []
+) -> tuple[record.Case, ...]:
+    cases: list[record.Case] = []
     for item in value.elements():
         fields = item.fields(("name", "why", "constants", "get_inputs"), ("name",))
         name = fields["name"].one_line()
         if not _NAME.fullmatch(name):
             message = f"expected letters, digits, `_` and `-`, found {name[:40]!r}"
             raise fields["name"].error(f"{message}; rename the case")
-        if name == MAIN_CASE:
-            message = f"`{MAIN_CASE}` is the case that the problem itself describes"
+        if name == record.MAIN_CASE:
+            message = f"`{record.MAIN_CASE}` is the case that the problem itself describes"
             raise fields["name"].error(f"{message}; rename this one")
         if any(case.name == name for case in cases):
             raise fields["name"].error(f"two cases are called `{name}`; rename one")
@@ -168,7 +156,7 @@ def _cases(
         own = fields.get("constants")
         inputs = fields.get("get_inputs")
         cases.append(
-            Case(
+            record.Case(
                 name=name,
                 why=fields["why"].one_line() if "why" in fields else "",
                 constants=_replacements(own, constants) if own else {},
@@ -191,13 +179,15 @@ def _case_inputs(
 
 def _tolerance(value: YamlValue) -> float:
     tolerance = value.number()
-    if not 0 < tolerance <= LARGEST_TOLERANCE:
-        message = f"expected a number above 0 and at most {LARGEST_TOLERANCE}, found {tolerance}"
+    if not 0 < tolerance <= record.LARGEST_TOLERANCE:
+        message = (
+            f"expected a number above 0 and at most {record.LARGEST_TOLERANCE}, found {tolerance}"
+        )
         raise value.error(f"{message}; write for example 1.0e-5")
     return tolerance
 
 
-def _minimal(value: YamlValue) -> Minimal:
+def _minimal(value: YamlValue) -> record.Minimal:
     fields = value.fields(("bytes", "flops"), ())
     if not fields:
         raise value.error("expected `bytes`, `flops` or both, found neither; remove the key")
@@ -207,7 +197,7 @@ def _minimal(value: YamlValue) -> Minimal:
         if not least <= count <= _LARGEST_COUNT:
             message = f"expected a whole number from {least} to {_LARGEST_COUNT}, found {count}"
             raise fields[name].error(f"{message}; leave the key out to have them counted")
-    return Minimal(bytes=counts.get("bytes"), flops=counts.get("flops"))
+    return record.Minimal(bytes=counts.get("bytes"), flops=counts.get("flops"))
 
 
 def _one_of(allowed: tuple[str, ...], value: YamlValue) -> str:
@@ -242,9 +232,9 @@ _READERS: dict[str, Callable[[YamlValue], Any]] = {
     "batch_independent": YamlValue.flag,
     "kernelbench": _kernelbench,
     "allowed_imports": _imports,
-    "require": partial(_one_of, get_args(Require)),
-    "libraries": partial(_one_of, get_args(Libraries)),
-    "buffers": partial(_one_of, get_args(Buffers)),
-    "algebra": partial(_one_of, get_args(Algebra)),
+    "require": partial(_one_of, get_args(record.Require)),
+    "libraries": partial(_one_of, get_args(record.Libraries)),
+    "buffers": partial(_one_of, get_args(record.Buffers)),
+    "algebra": partial(_one_of, get_args(record.Algebra)),
     "minimal": _minimal,
 }

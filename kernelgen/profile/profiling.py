@@ -9,14 +9,8 @@ from kernelgen.errors import ToolchainError, UserError
 from kernelgen.grading.judged import Judged
 from kernelgen.grading.launch import scratch_folder
 from kernelgen.grading.options import GradeOptions
+from kernelgen.grading.supervisor import explain
 from kernelgen.grading.supervisor.containment import plan_for
-from kernelgen.grading.supervisor.explain import (
-    explain_exit,
-    explain_failure,
-    judge_over_limit,
-    last_place,
-    own_words,
-)
 from kernelgen.grading.supervisor.session import require_tools
 from kernelgen.grading.tools.one_call import write_request
 from kernelgen.grading.tools.workplace import Workplace, run_inside
@@ -125,15 +119,15 @@ def _rehearse(solution: SolutionFile, inside: Workplace) -> Facts:
     if ended.code == 0 and facts.exists():
         return msgspec.json.decode(facts.read_bytes(), type=Facts)
     if ended.over:
-        raise judge_over_limit(ended.over, "while it was built and called")
+        raise explain.judge_over_limit(ended.over, "while it was built and called")
     if ended.code is None:
         reason = (
             f"building and calling it took longer than {inside.deadline_s:g} s, and it was ended"
-            f"{last_place(ended.log, solution)}; --timeout gives it more"
+            f"{explain.last_place(ended.log, solution)}; --timeout gives it more"
         )
         raise Judged(Status.TIMEOUT, reason)
-    reason = explain_exit(ended.code) + last_place(ended.log, solution)
-    printed = own_words(ended.log)
+    reason = explain.explain_exit(ended.code) + explain.last_place(ended.log, solution)
+    printed = explain.own_words(ended.log)
     raise Judged(Status.CRASHED, f"its process ended: {reason}\n{printed}".rstrip())
 
 
@@ -141,7 +135,7 @@ def _judged(failed: CandidateFailed, solution: SolutionFile, ended: Ended) -> Ju
     if failed.phase == "reference":
         reason = f"the problem's reference fails: {failed.type_name}: {failed.message}"
         return Judged(Status.INVALID_PROBLEM, reason)
-    status, reason = explain_failure(failed, solution, _DURING[failed.phase], ended.log)
+    status, reason = explain.explain_failure(failed, solution, _DURING[failed.phase], ended.log)
     if solution.wants == "cpu":
         reason += "\nits source is written for the CPU, and profiling runs it on a GPU"
     return Judged(status, reason)

@@ -17,14 +17,7 @@ from kernelgen.grading.supervisor.crew import Crew, ended
 from kernelgen.grading.timing.times import CANDIDATE
 from kernelgen.grading.verdict import Verdict
 from kernelgen.problem.record import Backend, Problem, device_of
-from kernelgen.rendering.schedule_table import (
-    changed_numbers,
-    default_schedule,
-    in_words,
-    numbers_of,
-    replaced,
-    schedule_for,
-)
+from kernelgen.rendering import schedule_table
 from kernelgen.rendering.solution import render
 from kernelgen.report.progress import Reporter
 
@@ -46,7 +39,7 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def schedule(self) -> Schedule:
         """The one that the problem is rendered with at present."""
-        return schedule_for(self.problem, self.backend, self.arch)
+        return schedule_table.schedule_for(self.problem, self.backend, self.arch)
 
     def text(self, schedule: Schedule) -> str:
         """Return the solution with another schedule.
@@ -54,13 +47,16 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
         Raises:
             UserError: the template does not take it.
         """
-        numbers = changed_numbers(schedule, self.schedule)
+        numbers = schedule_table.changed_numbers(schedule, self.schedule)
         settings = {f"schedule.{name}": str(value) for name, value in numbers.items()}
         return render(self.problem, self.backend, settings, self.arch)
 
     def words(self, schedule: Schedule) -> str:
         """Return in what a schedule differs from the present one, such as `threads=256`."""
-        return in_words(changed_numbers(schedule, self.schedule)) or PRESENT
+        return (
+            schedule_table.in_words(schedule_table.changed_numbers(schedule, self.schedule))
+            or PRESENT
+        )
 
 
 class Found(msgspec.Struct, frozen=True, kw_only=True):
@@ -128,8 +124,8 @@ def tune(
     graded = min(len(found.present_ms), len(found.best_ms))
     if graded < _REPETITIONS or found.gain_ms <= found.spread_ms:
         return found
-    base = default_schedule(target.problem, target.backend, target.arch)
-    return msgspec.structs.replace(found, entry=changed_numbers(search.best, base))
+    base = schedule_table.default_schedule(target.problem, target.backend, target.arch)
+    return msgspec.structs.replace(found, entry=schedule_table.changed_numbers(search.best, base))
 
 
 class _Search:
@@ -156,7 +152,7 @@ class _Search:
         while before != self.best:
             before = self.best
             for name, value in moves:
-                schedule = replaced(self.best, {name: value})
+                schedule = schedule_table.replaced(self.best, {name: value})
                 if schedule is None or schedule == self.best:
                     continue
                 if spent():
@@ -223,7 +219,7 @@ def grader(target: Target, reporter: Reporter[Verdict]) -> Iterator[Grade]:
     with Crew(1) as crew:
 
         def graded(text: str, name: str, schedule: Schedule) -> Verdict:
-            labels = numbers_of(schedule)
+            labels = schedule_table.numbers_of(schedule)
             job = Job(path=Path(name), data=text.encode(), options=options, labels=labels)
             future = crew.submit(job, reporter, reporter.add(name))
             return next(ended([future])).result()

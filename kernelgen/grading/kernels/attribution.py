@@ -5,16 +5,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from kernelgen.grading.kernels.names import (
-    KernelName,
-    filled_by_a_library,
-    is_torch_operator,
-    library_of,
-    only_moves,
-    operator_computes,
-    parse_kernel_name,
-    surely_a_library_s,
-)
+from kernelgen.grading.kernels import names
 from kernelgen.grading.verdict import OWN_KERNELS, KernelOwner, KernelUse
 from kernelgen.grading.wire.trace import Trace, Work
 from kernelgen.solution.declared_kernels import DeclaredKernels
@@ -59,7 +50,7 @@ def disputed(
         for found in attribute(trace, declared, reference)
         if found.work.kind == "kernel"
         and found.owner in OWN_KERNELS
-        and library_of(parse_kernel_name(found.work.name)) is not None
+        and names.library_of(names.parse_kernel_name(found.work.name)) is not None
     )
 
 
@@ -95,25 +86,27 @@ def _attributed(work: Work, declared: DeclaredKernels, foreign: frozenset[str]) 
     if work.kind == "compiled":
         return AttributedWork(work=work, owner="inductor", name=work.name[:60], computes=True)
     if work.kind == "operator":
-        owner: KernelOwner = "aten" if is_torch_operator(work.name) else "candidate"
+        owner: KernelOwner = "aten" if names.is_torch_operator(work.name) else "candidate"
         return AttributedWork(
-            work=work, owner=owner, name=work.name[:96], computes=operator_computes(work.name)
+            work=work, owner=owner, name=work.name[:96], computes=names.operator_computes(work.name)
         )
-    name = parse_kernel_name(work.name)
-    owner = (library_of(name) or "aten") if name.full in foreign else _owner(name, declared)
-    moves = owner == "aten" and only_moves(name.full)
+    name = names.parse_kernel_name(work.name)
+    owner = (names.library_of(name) or "aten") if name.full in foreign else _owner(name, declared)
+    moves = owner == "aten" and names.only_moves(name.full)
     return AttributedWork(work=work, owner=owner, name=name.shown, computes=not moves)
 
 
-def _owner(name: KernelName, declared: DeclaredKernels) -> KernelOwner:
-    library = library_of(name)
+def _owner(name: names.KernelName, declared: DeclaredKernels) -> KernelOwner:
+    library = names.library_of(name)
     if library == "aten" and declared.extends_aten and _fills_template(name, declared):
         return "candidate"
     if name.base in declared.triton or name.base.partition("_0")[0] in declared.triton:
         return "triton"
     own = name.base in declared.cuda and _lies_in_own_namespaces(name, declared)
     made = own or name.path in declared.compiled
-    if made and not (surely_a_library_s(name) and filled_by_a_library(name, declared.words)):
+    if made and not (
+        names.surely_a_library_s(name) and names.filled_by_a_library(name, declared.words)
+    ):
         return "candidate"
     if library is not None:
         return library
@@ -121,11 +114,11 @@ def _owner(name: KernelName, declared: DeclaredKernels) -> KernelOwner:
     return "candidate" if from_header or _is_put_together(name, declared) else "unknown"
 
 
-def _lies_in_own_namespaces(name: KernelName, declared: DeclaredKernels) -> bool:
+def _lies_in_own_namespaces(name: names.KernelName, declared: DeclaredKernels) -> bool:
     return declared.namespaces.issuperset(name.path.split("::")[:-1])
 
 
-def _is_put_together(name: KernelName, declared: DeclaredKernels) -> bool:
+def _is_put_together(name: names.KernelName, declared: DeclaredKernels) -> bool:
     """Whether a name consists of the text's words: a macro made it, or a language in Python."""
     if not _lies_in_own_namespaces(name, declared):
         return False
@@ -147,7 +140,7 @@ def _is_part(part: str, words: frozenset[str]) -> bool:
     return part in _PUT_BETWEEN or part.isdigit() or (len(part) >= _LEAST_WORD and part in words)
 
 
-def _fills_template(name: KernelName, declared: DeclaredKernels) -> bool:
+def _fills_template(name: names.KernelName, declared: DeclaredKernels) -> bool:
     """Whether a kernel template of ATen's was given a lambda of a function in the text."""
     around_lambdas = re.findall(r"(?<![\w:])(\w+)\([^<>{}]*\)::\{lambda", name.arguments)
     return any(function in declared.words for function in around_lambdas)

@@ -21,26 +21,16 @@ from kernelgen.grading.timing.batch import BatchRun
 from kernelgen.grading.timing.clock import Clock
 from kernelgen.grading.verdict import Status
 from kernelgen.grading.wire import messages as m
+from kernelgen.grading.wire import transport
 from kernelgen.grading.wire.arena import Arena, BorrowedBlock, DeviceArena, Places
-from kernelgen.grading.wire.transport import (
-    ALIGNMENT_BYTES,
-    GAPPED,
-    arena_bytes,
-    deposit,
-    dtype_of,
-    fetch,
-    look,
-    require_inside,
-    span,
-)
 from kernelgen.grading.wire.tree import TensorSpec
 from kernelgen.grading.wire.values import tensors_of
 
 _MAX_PADDING = 64
 # The gate (arena.py) has the arena's first bytes to itself.
-_GATE_BYTES = ALIGNMENT_BYTES
+_GATE_BYTES = transport.ALIGNMENT_BYTES
 # Room of a batch beside its inputs, and outputs that are not in place.
-MARGIN_BYTES = _GATE_BYTES + _MAX_PADDING * ALIGNMENT_BYTES
+MARGIN_BYTES = _GATE_BYTES + _MAX_PADDING * transport.ALIGNMENT_BYTES
 # Of withheld inputs' size: their memory, and that in which their outputs are verified.
 _ROOM_BESIDE = 3
 _POISON = 0xFF
@@ -104,12 +94,12 @@ class Batches:
         """Put new inputs for each call into the arena, with room for the outputs of each."""
         numbers = range(message.first_call, message.first_call + message.count)
         inputs = reference.code.make_inputs(message.first_call + 1)
-        input_bytes = arena_bytes(tensors_of(inputs))
+        input_bytes = transport.arena_bytes(tensors_of(inputs))
         # New addresses as well as new values.
-        start = _GATE_BYTES + self._draw.randrange(_MAX_PADDING) * ALIGNMENT_BYTES
+        start = _GATE_BYTES + self._draw.randrange(_MAX_PADDING) * transport.ALIGNMENT_BYTES
         outputs_at = MARGIN_BYTES + message.count * input_bytes
         # A CPU's are copied out of the candidate's memory once it has been stopped.
-        times = 1 if not message.in_place else GAPPED if self._device == "cpu" else 0
+        times = 1 if not message.in_place else transport.GAPPED if self._device == "cpu" else 0
         room = times * message.count * output_bytes
         self._oracle_arena.at_least(outputs_at + room)
         withheld = self._withhold(outputs_at) if message.withheld else None
@@ -118,7 +108,9 @@ class Batches:
         for position, number in enumerate(numbers):
             if position:
                 inputs = reference.code.make_inputs(number + 1)
-            sent.append(deposit(inputs, destination, start=start + position * input_bytes))
+            sent.append(
+                transport.deposit(inputs, destination, start=start + position * input_bytes)
+            )
         self._wait()
         seeds = [reference.seed_of(number + 1) for number in numbers]
         asked = m.RunBatch(
@@ -182,7 +174,7 @@ class Batches:
             for position, sent in enumerate(given):
                 start_at = min(spec.offset for spec in sent.specs if spec.nbytes)
                 inputs = reference.code.make_inputs(self._batch.first_call + position + 1)
-                deposit(inputs, self._arena, start=start_at)
+                transport.deposit(inputs, self._arena, start=start_at)
         if copies or reference.mutates_inputs:
             self._wait()
             apart_ms += (perf_counter() - start) * 1e3
@@ -191,7 +183,7 @@ class Batches:
         return m.ControlRan(elapsed_ms=calls_ms, apart_ms=apart_ms)
 
     def _time_calls(self, reference: Reference) -> float:
-        arguments = [look(sent, self._arena) for sent in self._batch.asked.inputs]
+        arguments = [transport.look(sent, self._arena) for sent in self._batch.asked.inputs]
         self._wait()
         start = perf_counter()
         with torch.no_grad():
@@ -263,7 +255,7 @@ class Batches:
         fetched = []
         pairs = zip(placed.tensors.specs, placed.blocks, strict=True)
         for position, (spec, block) in enumerate(pairs):
-            tensor = fetch(spec, self._source(block), self._device)
+            tensor = transport.fetch(spec, self._source(block), self._device)
             fetched.append(tensor)
             sample = self._batch.sampled.get((call, position))
             if sample is not None and not _still(tensor, sample):
@@ -287,8 +279,8 @@ class Batches:
 
 def _elements(spec: TensorSpec, source: Arena) -> torch.Tensor:
     """Return the memory from a tensor's first element to its last, in place: a row an element."""
-    require_inside(spec, source)
-    itemsize = dtype_of(spec).itemsize
+    transport.require_inside(spec, source)
+    itemsize = transport.dtype_of(spec).itemsize
     if spec.offset % itemsize:
         raise ValueError("a tensor that does not lie inside the arena as its elements do")
     return source.view(spec.offset, spec.nbytes).view(-1, itemsize)
@@ -296,5 +288,5 @@ def _elements(spec: TensorSpec, source: Arena) -> torch.Tensor:
 
 def _still(tensor: torch.Tensor, sample: Sample) -> bool:
     """Whether the elements that were looked at are, bit for bit, still what they were."""
-    now = span(tensor).view(-1, tensor.element_size())[sample.indices]
+    now = transport.span(tensor).view(-1, tensor.element_size())[sample.indices]
     return torch.equal(now, sample.values)

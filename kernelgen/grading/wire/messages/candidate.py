@@ -11,26 +11,17 @@ import msgspec
 
 from kernelgen.build.source import CaptureReply, CaptureRequest
 from kernelgen.build.torch_build import Ready
-from kernelgen.grading.wire.messages.carried import (
-    ArenaHandle,
-    Message,
-    Milliseconds,
-    Placed,
-    ReferenceState,
-    ReportedPins,
-    Seconds,
-    Tensors,
-)
+from kernelgen.grading.wire.messages import carried
 from kernelgen.grading.wire.trace import MAX_TRACES, Trace
 from kernelgen.problem.record import Device
 from kernelgen.sandbox.record import Containment
 
 
-class ToHost(Message, frozen=True, kw_only=True):
+class ToHost(carried.Message, frozen=True, kw_only=True):
     """Request to a candidate's host; it answers with a FromHost."""
 
 
-class FromHost(Message, frozen=True, kw_only=True):
+class FromHost(carried.Message, frozen=True, kw_only=True):
     """Answer from a candidate's process."""
 
 
@@ -76,9 +67,9 @@ class Construct(ToHost, frozen=True, kw_only=True):
             given; "" where they are.
     """
 
-    arena: ArenaHandle
-    given: Tensors
-    state: ReferenceState
+    arena: carried.ArenaHandle
+    given: carried.Tensors
+    state: carried.ReferenceState
     eval_mode: bool
     source: str
 
@@ -96,7 +87,7 @@ class ChangeParameters(ToHost, frozen=True, kw_only=True):
         values: of the reference's parameters, in their order.
     """
 
-    values: Tensors
+    values: carried.Tensors
 
 
 class Call(ToHost, frozen=True, kw_only=True):
@@ -110,7 +101,7 @@ class Call(ToHost, frozen=True, kw_only=True):
             so that addresses and torch's count of writes say nothing of a change.
     """
 
-    inputs: Tensors
+    inputs: carried.Tensors
     timed: bool
     over_the_last: bool = False
     seed: int | None = None
@@ -157,8 +148,8 @@ class RunBatch(ToHost, frozen=True, kw_only=True):
         gated: enqueue everything behind the arena's gate, answer, and wait for AwaitBatch.
     """
 
-    arena: ArenaHandle
-    inputs: tuple[Tensors, ...]
+    arena: carried.ArenaHandle
+    inputs: tuple[carried.Tensors, ...]
     outputs_at: int
     in_place: bool
     seeds: tuple[int, ...] = ()
@@ -184,7 +175,7 @@ class NotContained(FromHost, frozen=True, kw_only=True):
 class CandidateBuilt(FromHost, frozen=True, kw_only=True):
     """Imported; `seconds` of wall time."""
 
-    seconds: Seconds
+    seconds: carried.Seconds
 
 
 class ParametersGiven(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -214,7 +205,7 @@ class Constructed(FromHost, frozen=True, kw_only=True):
         renamed: equal names do not settle which parameter is which.
     """
 
-    seconds: Seconds
+    seconds: carried.Seconds
     parameters: ParametersGiven
     renamed: bool = False
 
@@ -241,12 +232,12 @@ class Called(FromHost, frozen=True, kw_only=True):
         pins: the settings found after it.
     """
 
-    outputs: Tensors
-    elapsed_ms: Milliseconds
-    host_ms: Milliseconds
+    outputs: carried.Tensors
+    elapsed_ms: carried.Milliseconds
+    host_ms: carried.Milliseconds
     settled: bool
-    pinned: ReportedPins
-    pins: ReportedPins
+    pinned: carried.ReportedPins
+    pins: carried.ReportedPins
 
 
 class TraceBegun(FromHost, frozen=True, kw_only=True):
@@ -269,7 +260,7 @@ class BatchRan(FromHost, frozen=True, kw_only=True):
         why_not_in_place: why outputs were asked for in place and are not, or "".
     """
 
-    outputs: tuple[Placed, ...]
+    outputs: tuple[carried.Placed, ...]
     why_not_in_place: str = ""
 
 
@@ -280,14 +271,14 @@ class BatchDone(FromHost, frozen=True, kw_only=True):
 class InputsReturned(FromHost, frozen=True, kw_only=True):
     """The inputs' form and place."""
 
-    inputs: Tensors
+    inputs: carried.Tensors
 
 
 class BuffersReturned(FromHost, frozen=True, kw_only=True):
     """A list of the candidate's buffers, and the numbers of the reference's that they stand for."""
 
     numbers: tuple[int, ...]
-    buffers: Tensors
+    buffers: carried.Tensors
 
 
 class CandidateFailed(FromHost, frozen=True, kw_only=True):
