@@ -15,7 +15,7 @@ from kernelgen.engines.product import claims
 from kernelgen.problem.library import load_problem
 from kernelgen.rendering.solution import render
 
-# What is not aligned, or outside of an array, ends the process.
+# An access that is not aligned, or outside of an array, ends the process.
 COMPILER = (
     *("c++", "-std=c++17", "-O1", "-w", "-pthread", "-shared", "-fPIC"),
     *("-fsanitize=alignment,bounds,shift,signed-integer-overflow",),
@@ -79,7 +79,7 @@ def for_the_cpu(source: str) -> str:
     source = re.sub(r"#include <cuda\w*\.h>\n", "", source)
     space = r"\nnamespace ptx {.*?}  // namespace ptx\n"
     stand_in = r"\nnamespace ptx = ::hopper_ptx;\n" if hopper else r"\n"
-    # What stands before the kernels are helpers, which the emulation has as well.
+    # Before the kernels stand helpers, which the emulation has as well.
     names = re.findall(r'extern "C" int (\w+)_launch', source)
     spaces = [f"\nnamespace {name} {{" for name in names]
     begin = min(filter(source.__contains__, spaces), key=source.index)

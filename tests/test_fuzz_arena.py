@@ -69,7 +69,7 @@ def test_a_fetched_tensor_lies_inside_the_arena(spec: TensorSpec) -> None:
         return
     assert tuple(tensor.shape) == spec.shape
     assert tensor.numel() == 0 or 0 <= spec.offset <= CAPACITY_BYTES - spec.nbytes
-    # What was read is the reader's own: no more than was described, none of it the arena's.
+    # The tensor read is the reader's own: no more than was described, none of it the arena's.
     assert tensor.untyped_storage().nbytes() == spec.nbytes
     if tensor.dtype in (torch.float32, torch.int64, torch.uint8) and tensor.numel() < 1 << 16:
         tensor.clone()

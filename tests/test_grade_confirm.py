@@ -37,7 +37,7 @@ class Machine:
     ) -> None:
         self.call_ms, self.gated_ms, self.load = call_ms, gated_ms, load
         self.enqueues = gated
-        # What a batch takes beyond its calls one by one, the reference's as well.
+        # Time that a batch takes beyond its calls one by one, the reference's as well.
         self.beyond_ms = beyond_ms
         self.in_place, self.at_once = True, True
         self.counted: list[int] = []

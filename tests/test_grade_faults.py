@@ -238,7 +238,7 @@ def test_a_gpu_lost_under_the_reference_is_the_grader_s(tmp_path: Path, calls: i
         assert "the GPU failed under the oracle: AcceleratorError: CUDA error" in verdict.reason
 
 
-# What the oracle tries the device with after a candidate has failed.
+# The call by which the oracle tries the device after a candidate has failed, broken.
 BREAKS_THE_PROBE = f"""
 def broken(*given, **named):
     {LOST}
@@ -365,7 +365,7 @@ def test_a_candidate_cannot_pass_its_own_failure_off_as_one_of_containment(tmp_p
     forged = f'#line 1 "{words}"\n#error no\n#include <cuda'
     assert "#include <cuda" in CUDA.read_text()
     texts.append(CUDA.read_text().replace("#include <cuda", forged, 1))
-    # What raises before it builds may only want a GPU.
+    # A file that raises before it builds may only want a GPU.
     statuses = (Status.NO_DEVICE, Status.BUILD_ERROR, Status.BUILD_ERROR)
     for number, (text, status) in enumerate(zip(texts, statuses, strict=True)):
         pretender = tmp_path / f"pretender_{number}.py"

@@ -339,7 +339,7 @@ def test_the_lock_lets_many_work_and_one_alone() -> None:
                     time.sleep(0.0005)
                     alone_beside[0] += inside[0] - 1
                     change(-1)
-                # What is cleaned up afterwards disturbs nobody either.
+                # Cleaning up afterwards disturbs nobody either.
                 change(1)
                 change(-1)
 

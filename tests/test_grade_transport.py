@@ -151,7 +151,7 @@ class Endless(tuple[object, ...]):
         return itertools.count()
 
 
-# What a candidate may return, each of which no record of bounded length could hold whole.
+# Results that a candidate may return, each of which no record of bounded length could hold whole.
 TOO_LARGE: dict[str, tuple[Callable[[], object], str]] = {
     "list": (lambda: [0] * 1_000_000, "list of 1000000 items, where 10000 values in all"),
     "tuple": (lambda: (None,) * 20_000, "tuple of 20000 items"),

@@ -24,7 +24,7 @@ _ASSIGNED = re.compile(r"^ +([a-z]\w*) = ", re.MULTILINE)  # Python
 _CALLED = re.compile(r"(?<![\w.:>])([a-z]\w*)(?:<[\w, ]+>)?(?=\(|<<<)")
 # Where these are named no operand is near, but for the sums `s` of a segment.
 _APART = {"b", "max", "mean", "min", "s", "squares", "sum", "total", "variance", "x", "y"}
-# What a product calls its own is told when an epilogue is fused; one by runs has none.
+# A product's own names are told when an epilogue is fused; one by runs has none.
 _APART |= {"bias", "products"}
 
 

@@ -171,7 +171,7 @@ def test_where_tensor_cores_do_not_multiply_it_stays_in_torch(tmp_path: Path) ->
 @pytest.mark.nvcc
 def test_it_compiles(tmp_path: Path) -> None:
     path = tmp_path / "chain.py"
-    # What is read for each element has names beside the launch's own.
+    # Operands that are read for each element have names beside the launch's own.
     problem = problem_of(
         tmp_path,
         FORWARD.replace("torch.relu(self.second(", "torch.relu(self.bias - batches * self.second("),

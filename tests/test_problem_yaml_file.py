@@ -152,7 +152,7 @@ def test_the_policy_has_defaults_and_is_read(tmp_path: Path) -> None:
     assert (plain.buffers, strict.buffers) == ("ignored", "compared")
 
 
-# What is replaced in GOOD, by what; the text on whose line the blame falls; the key; what is said.
+# A text in GOOD, and another in its place; the text on whose line the blame falls; the key; what is said.
 REFUSED = {
     "unknown key": ("tolerance:", "tolerence:", "tolerence", "tolerence", "did you mean `tolerance`"),
     "unknown key of a case": ("    why:", "    reason:", "reason", "cases[0].reason", "known keys"),

@@ -213,7 +213,7 @@ POOLS = [
           (AROUND.format("F.avg_pool2d(torch.tanh(x) * s, 3, 1, 1)"), 16),
           (AROUND.format("F.avg_pool3d(x, (1, 3, 3), 1, (0, 1, 1), count_include_pad=False)"), 16),
     )),
-    # What repeats is read once a line.
+    # Repeated elements are read once a line.
     Sample("F.max_pool2d((x - c.exp()) * b + p * s, 3, 2, 1)",
            "x=2,5,7,13 c=2,1,7,13 b=5,1,1 p=() s=0.5",
            "3,5,14,13 3,1,14,13 5,1,1 () -2.0;3,5,8,16 1,5,8,16 1,8,16 () 1.0",
@@ -299,7 +299,7 @@ SEGMENTS = [
            layers="self.n = nn.GroupNorm(2, 4)"),
     Sample("self.n(x).reshape(-1, 9).clamp(0) + y", "x=4,3,9 y=9", "6,3,9 9", launches=0,
            layers=LAYER.format(9)),
-    # What stays two kernels.
+    # Some stay two kernels.
     Sample(RMS, "x=3,129,2", launches=2),
     Sample("torch.softmax(x, 1)", "x=3,8193", launches=1),
     # A value that is gathered and mapped, a weight, and what a norm gathers in float and in double.
@@ -500,7 +500,7 @@ SHAPE = r"the shape of x.*: the file is for torch.Size"
 @pytest.mark.parametrize(
     ("forward", "main", "works", "refused", "message"),
     [
-        # What an input alone has the shape of.
+        # Results of an input's own shape.
         ("(x * y, torch.relu(x))", "x=6,9 y=9", "4,9 9", "4,1 9", SHAPE),
         ("((x * y).sum(0), x.amax(0))", "x=6,9 y=9", "4,9 9", "4,1 9", SHAPE),
         ("torch.softmax(x, 1) * y", "x=6,9 y=9", "4,9 9", "4,1 9", SHAPE),

@@ -203,7 +203,7 @@ class YamlValue:
 
 
 def _composed(text: str) -> yaml.Node | None:
-    """Compose by libyaml, 25 times as fast; by PyYAML, with better words, what that refuses."""
+    """Compose by libyaml, which is quick; by PyYAML, with better words, what that refuses."""
     # Without an anchor there is no alias.
     if yaml.__with_libyaml__ and "&" not in text:
         with contextlib.suppress(yaml.YAMLError, ValueError):

@@ -324,7 +324,7 @@ void pin(float (&)[kCount]) {}
 template <int kCount>
 void pin(uint32_t (&)[kCount]) {}
 
-// What a thread of a warpgroup has its warpgroup multiply.
+// Products that a thread of a warpgroup has its warpgroup compute.
 struct Product {
   float* sums;
   const uint32_t* registers;  // with rows, bf16, or null

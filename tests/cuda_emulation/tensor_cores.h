@@ -69,7 +69,7 @@ inline __half half_of(float value) {
   return {static_cast<uint16_t>(sign | bits)};
 }
 
-// What is too large for a float is inf.
+// A number that is too large for a float is inf.
 inline float cut_off(double value) {
   const float near = static_cast<float>(value);
   if (std::isinf(near)) return near;
@@ -218,7 +218,7 @@ void launch_blocks(dim3 grid, dim3 block, int dynamic_bytes, const Arguments&...
   for (std::thread& one : processors) one.join();
 }
 
-// What may run beside the kernel before it runs after it here.
+// A kernel that may run beside the one before it runs after it here.
 template <auto kKernel, typename... Arguments>
 cudaError_t launch_beside(
     dim3 grid, dim3 block, int dynamic_bytes, const Arguments&... arguments) {
@@ -226,7 +226,7 @@ cudaError_t launch_beside(
   return cudaSuccess;
 }
 
-// What the blocks of a cluster share.
+// State that the blocks of a cluster share.
 struct Cluster {
   std::vector<char*> memory;  // the dynamic shared memory of each
   std::atomic<uint64_t> arrivals{0};  // of threads
@@ -262,7 +262,7 @@ cudaError_t launch_clusters(const Config& config, const Arguments&... arguments)
       cluster = &shared;
       cluster_arrivals.assign(count, 0);
       run_alone(first + rank, count, config.dynamicSmemBytes);
-      // What a block shares is gone with it.
+      // Its shared memory is gone with a block.
       std::memset(static_cast<void*>(dynamic_shared.data()), 0xff, config.dynamicSmemBytes);
       for (++shared.gone; shared.gone < blocks;) std::this_thread::yield();
     };
