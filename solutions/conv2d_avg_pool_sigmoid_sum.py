@@ -2,14 +2,16 @@
 # problem: conv2d_avg_pool_sigmoid_sum
 # source: conv2d_avg_pool_sigmoid_sum.yaml (sha256 f0887759fb84f5e3)
 # backend: cuda, sm_90a
-# templates: frame/head.py.jinja (sha256 020d2df13511024f)
+# templates: frame/head.py.jinja (sha256 a13ccfd75162db8c)
+# identities: the mean before conv2d, add
 # render again: kernelgen render conv2d_avg_pool_sigmoid_sum
 """2-D convolution, mean of windows, sigmoid, then the sum of an image.
 
-1. mean of 1x4(add(conv2d(input, weight), bias)): tensor cores multiply halves of filters and
-   pixels, as accurately as fp32.
-2. The mean of lines in windows of 4 x 1.
-3. sum(sigmoid(avg_pool2d)) over dimensions (1, 2, 3).
+1. pad stays in torch.
+2. The mean of pad in windows of 4 x 4.
+3. means(sigmoid(add(conv2d(input, weight), bias))); pixel_counts(sigmoid(add(conv2d(input, weight),
+   bias))): tensor cores multiply halves of filters and pixels, as accurately as fp32.
+4. sum(mul(means, pixel_counts)) over dimensions (1, 2, 3).
 
 Written for x of shape (128, 8, 384, 384); other shapes are taken as well.
 
@@ -105,8 +107,182 @@ __device__ State merged(const State& own) {
   return states[threadIdx.x];
 }
 
-// Filters move over 2 dimensions of the input; each sum of products becomes mean of 1x4(add(that,
-// bias)).
+// The mean of pad in windows of 4 x 4.
+namespace mean_pool_windows {
+
+// The window.
+constexpr int kKernelH = 4, kStrideH = 1, kPaddingH = 0, kDilationH = 1;
+constexpr int kKernelW = 4, kStrideW = 1, kPaddingW = 0, kDilationW = 1;
+using Value = float;  // of what is gathered
+constexpr Value kNothing = 0;
+
+__device__ Value combined(Value a, Value b) { return a + b; }
+
+// A thread gathers a strip of kStrip rows of outputs, a block kStrips strips.
+constexpr int kStrip = 4, kStrips = 53, kRows = kStrip * kStrips;
+constexpr int kOutputs = 6;  // of a row, of a block
+constexpr int kFours = 3;  // that cover a row's windows, from an aligned one on
+constexpr int kThreads = (kStrips * kFours + 31) / 32 * 32;
+// A row's outputs are kPieces pieces; of each, kLanes threads compute kEach, kLanes apart.
+constexpr int kLanes = 8, kEach = 1, kPieces = 1;
+// A strip's windows span kLines lines, kPitch rows apart, of which kBatch are read at once. Windows
+// begin kStep lines apart, their taps are kTap lines apart.
+constexpr int kLines = 7, kBatch = 7, kPitch = 1;
+constexpr int kStep = 1, kTap = 1;
+
+struct Arguments {
+  const float* pad;
+  float* out;
+  unsigned slices, strips;  // of outputs; of a slice
+  int height, count_h, width, count_w;
+};
+
+// What is read of four neighbours.
+struct Four {
+  Vector<float> pad;
+};
+
+// Those of [low, high) alone, unless they are aligned.
+template <bool kVectors>
+__device__ Four four_at(const Arguments& a, int64_t first, int low, int high) {
+  Four four = {};
+  if constexpr (kVectors) {
+    four.pad = load<float>(a.pad + first);
+  }
+  if constexpr (!kVectors) {
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      if (j < low || j >= high) continue;
+      const int64_t i = first + j;
+      four.pad.at[j] = a.pad[i];
+    }
+  }
+  return four;
+}
+
+bool is_for_vectors(const Arguments& a) {
+  return a.width % 4 == 0 && is_aligned(a.pad);
+}
+
+// Whether a line is of the window of a row of the strip.
+__device__ constexpr bool is_of(int line, int row) {
+  const int from = line - row * kStep;
+  return from >= 0 && from % kTap == 0 && from / kTap < kKernelH;
+}
+__device__ constexpr bool is_read(int line) {
+#pragma unroll
+  for (int row = 0; row < kStrip; ++row) {
+    if (is_of(line, row)) return true;
+  }
+  return false;
+}
+
+// A thread gathers four columns of a strip's windows: a line is read once for all rows that it is
+// of. Then the block gathers the windows along these rows, from shared memory.
+template <bool kVectors>
+__global__ void __launch_bounds__(kThreads) pool_rows(Arguments a) {
+  __shared__ Vector<Value> of_rows[kRows][kFours];
+  __shared__ int64_t places[kRows];  // of a row's outputs; -1: there is no such row
+  const unsigned blocks_of_row = (a.count_w + kOutputs - 1) / kOutputs;
+  const int first_out = blockIdx.x % blocks_of_row * kOutputs;
+  const int begin = (first_out * kStrideW - kPaddingW) & ~3;
+  const int strip_of_block = threadIdx.x / kFours, four = threadIdx.x % kFours;
+  if (strip_of_block < kStrips) {
+    const unsigned strip = blockIdx.x / blocks_of_row * kStrips + strip_of_block;
+    const unsigned slice = strip / a.strips;
+    const int first_h = (strip - slice * a.strips) * kStrip;
+    const int column = begin + four * 4;
+    const int low = max(-column, 0), high = min(a.width - column, 4);
+    Vector<Value> rows[kStrip];
+#pragma unroll
+    for (int s = 0; s < kStrip; ++s) rows[s] = {kNothing, kNothing, kNothing, kNothing};
+    if (slice < a.slices && low < 4 && high > 0) {
+      const int top = first_h * kStrideH - kPaddingH;
+      const int64_t first = (int64_t{slice} * a.height + top) * a.width + column;
+#pragma unroll
+      for (int line = 0; line < kLines; line += kBatch) {
+        Four fours[kBatch];
+        bool inside[kBatch];
+#pragma unroll
+        for (int k = 0; k < kBatch; ++k) {
+          const int h = (line + k) * kPitch;
+          inside[k] = is_read(line + k) && top + h >= 0 && top + h < a.height;
+          if (inside[k]) fours[k] = four_at<kVectors>(a, first + int64_t{h} * a.width, low, high);
+        }
+#pragma unroll
+        for (int k = 0; k < kBatch; ++k) {
+          if (!inside[k]) continue;
+#pragma unroll
+          for (int j = 0; j < 4; ++j) {
+            if (!kVectors && (j < low || j >= high)) continue;
+            const Value of_line = fours[k].pad.at[j];
+#pragma unroll
+            for (int s = 0; s < kStrip; ++s) {
+              if (is_of(line + k, s)) rows[s].at[j] = combined(of_line, rows[s].at[j]);
+            }
+          }
+        }
+      }
+    }
+#pragma unroll
+    for (int s = 0; s < kStrip; ++s) {
+      const int row = strip_of_block * kStrip + s, h = first_h + s;
+      of_rows[row][four] = rows[s];
+      if (four > 0) continue;
+      const bool exists = slice < a.slices && h < a.count_h;
+      places[row] = exists ? (int64_t{slice} * a.count_h + h) * a.count_w : -1;
+    }
+  }
+  __syncthreads();
+  const int offset = first_out * kStrideW - kPaddingW - begin;
+  const int outputs = min(kOutputs, a.count_w - first_out);
+  for (int t = threadIdx.x / kLanes; t < kRows * kPieces; t += kThreads / kLanes) {
+    const int row = t / kPieces, first = t % kPieces * (kLanes * kEach) + threadIdx.x % kLanes;
+    const int64_t place = places[row];
+    if (place < 0) continue;
+    float* const to = a.out + place + first_out;
+    const Value* const values = of_rows[row]->at + offset;
+#pragma unroll
+    for (int o = first; o < first + kLanes * kEach; o += kLanes) {
+      if (o >= outputs) break;
+      const Value* from = values + o * kStrideW;
+      Value pooled = from[0];
+#pragma unroll
+      for (int k = 1; k < kKernelW; ++k) pooled = combined(from[k * kDilationW], pooled);
+      to[o] = static_cast<float>(pooled * (Value{1} / 16));
+    }
+  }
+}
+
+}  // namespace mean_pool_windows
+
+// Queues the kernel on the stream and returns a cudaError_t. No tensor may be empty.
+extern "C" int mean_pool_launch(
+    const float* pad, float* out, int64_t planes,
+    int64_t height, int64_t width,
+    int64_t count_h, int64_t count_w,
+    cudaStream_t stream) {
+  using namespace mean_pool_windows;
+  const int64_t slices = planes;
+  const int64_t strips = (count_h + kStrip - 1) / kStrip;
+  const int64_t of_row = (count_w + kOutputs - 1) / kOutputs;
+  const int64_t grid = (slices * strips + kStrips - 1) / kStrips * of_row;
+  if (std::max(grid, slices * count_h) > INT32_MAX) return cudaErrorInvalidValue;
+  const unsigned blocks = static_cast<unsigned>(grid);
+  const auto as_int = [](int64_t size) { return static_cast<int>(size); };
+  const Arguments a = {
+      pad, out, static_cast<unsigned>(slices), static_cast<unsigned>(strips),
+      as_int(height), as_int(count_h), as_int(width), as_int(count_w)};
+  if (is_for_vectors(a)) {
+    pool_rows<true><<<blocks, kThreads, 0, stream>>>(a);
+    return cudaGetLastError();
+  }
+  pool_rows<false><<<blocks, kThreads, 0, stream>>>(a);
+  return cudaGetLastError();
+}
+
+// Filters move over 2 dimensions of the input; each sum of products becomes means(sigmoid(add(that,
+// bias))); pixel_counts(sigmoid(add(that, bias))).
 //
 // A product on tensor cores: rows are filters, columns are pixels of the result, and K goes over
 // channels and taps. Producer warps read the input where a tap finds it, scale what 32 pixels
@@ -122,10 +298,10 @@ __device__ State merged(const State& own) {
 #include <algorithm>
 #include <cstdint>
 
-namespace conv2d_add_mean_pool {
+namespace conv2d_moments {
 
 constexpr int kGroups = 1;
-constexpr int kStrideD = 1, kStrideH = 1, kStrideW = 1;
+constexpr int kStrideD = 1, kStrideH = 4, kStrideW = 4;
 constexpr int kPaddingD = 0, kPaddingH = 0, kPaddingW = 0;
 constexpr int kDilationD = 1, kDilationH = 1, kDilationW = 1;
 // Sizes of a convolution, any of them.
@@ -139,8 +315,8 @@ struct MainSizes {
   int64_t images;
   static constexpr int channels = 8, filters = 64;
   static constexpr int in_d = 1, in_h = 384, in_w = 384;
-  static constexpr int kernel_d = 1, kernel_h = 3, kernel_w = 3;
-  static constexpr int out_d = 1, out_h = 382, out_w = 382;
+  static constexpr int kernel_d = 1, kernel_h = 6, kernel_w = 6;
+  static constexpr int out_d = 1, out_h = 95, out_w = 95;
 };
 
 // What is read for each element of out, or for several.
@@ -153,7 +329,8 @@ struct Arguments {
   const float* input;   // (images, groups * channels, in_d, in_h, in_w)
   const float* weight;  // (groups * filters, channels, kernel_d, kernel_h, kernel_w)
   Beside beside;
-  float* out;  // (images, groups * filters, out_d / kWindowD, out_h / kWindowH, out_w / kWindowW)
+  float *means, *pixel_counts;  // (images, groups * filters)
+  void* partials;
   int64_t columns, plane;  // groups * filters, out_d * out_h * out_w
 };
 
@@ -170,15 +347,21 @@ template <bool kMain>
 __device__ float finish(const Arguments& a, int64_t at, int64_t column, float convolved) {
   const float add_ = convolved + __ldg(a.beside.bias + (kMain ? column : along(a, at, column,
       a.beside.bias_inner, a.beside.bias_size)));
-  return add_;
+  return sigmoid(add_);
 }
 
-constexpr int kWindowD = 1, kWindowH = 1, kWindowW = 4;
-
-// Maps the mean of a window, whose result is at `at` of out.
+// Maps the sum of products of a column to the value that is gathered.
 template <bool kMain>
-__device__ float after(const Arguments& a, int64_t at, int64_t column, float pooled) {
-  return pooled;
+__device__ float measured(const Arguments& a, int64_t column, float convolved) {
+  return finish<kMain>(a, 0, column, convolved);
+}
+
+// Writes what is known of an image's pixels: their count, and the sums of values and of squares.
+__device__ void write_moments(
+    const Arguments& a, int64_t line, double count, double sum, double squares) {
+  const double mean = sum / count;
+  a.means[line] = static_cast<float>(mean);
+  a.pixel_counts[line] = static_cast<float>(count);
 }
 
 // The general kernel: fp32 on CUDA cores, for any sizes. A thread sums up a result, channel by
@@ -186,7 +369,6 @@ __device__ float after(const Arguments& a, int64_t at, int64_t column, float poo
 namespace general {
 
 constexpr int kThreads = 256;
-constexpr int kMostBlocks = 132 * 64;
 constexpr float kMostRest = 2e31f;  // no rest is larger; of inf and NaN it takes the place of NaN
 
 // The place that a tap reads in a dimension, negative if it reads none.
@@ -227,29 +409,32 @@ __device__ float sum_of(const Arguments& a, const S& s, int64_t image, T filter,
   return total;
 }
 
-// Results are those of all images, filter by filter.
-__global__ void __launch_bounds__(kThreads) convolve(Arguments a, Sizes s, int64_t results) {
-  const int64_t step = int64_t{gridDim.x} * blockDim.x;
-  const int64_t height = s.out_h / kWindowH, width = s.out_w / kWindowW;
-  const int64_t plane = s.out_d / kWindowD * height * width;
-  for (int64_t at = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; at < results; at += step) {
-    const int64_t line = at / plane;
-    const int64_t place = at - line * plane;
-    const int64_t image = line / a.columns;
-    const int64_t filter = line - image * a.columns;
-    float pooled = 0.0f;
-    for (int n = 0; n < kWindowD * kWindowH * kWindowW; ++n) {
-      const int64_t z = place / width / height * kWindowD + n / (kWindowH * kWindowW);
-      const int64_t y = place / width % height * kWindowH + n / kWindowW % kWindowH;
-      const int64_t x = place % width * kWindowW + n % kWindowW;
-      const int64_t of = ((line * s.out_d + z) * s.out_h + y) * s.out_w + x;
-      const float sum = sum_of<int64_t>(a, s, image, filter, z, y, x);
-      const float value = finish<false>(a, of, filter, sum);
-      pooled = pooled + value;
-    }
-    a.out[at] = after<false>(a, at, filter, pooled * (1.0f / (kWindowD * kWindowH * kWindowW)));
+// A block gathers the pixels of an image and a filter.
+__global__ void __launch_bounds__(kThreads) gather(Arguments a, Sizes s) {
+  __shared__ double sums[kThreads], squares[kThreads];
+  const int64_t line = blockIdx.x;
+  const int64_t image = line / a.columns;
+  const int64_t filter = line - image * a.columns;
+  double sum = 0.0, square = 0.0;
+  for (int64_t place = threadIdx.x; place < a.plane; place += kThreads) {
+    const int64_t row = place / s.out_w;
+    const double value = measured<false>(
+        a, filter,
+        sum_of<int64_t>(a, s, image, filter, row / s.out_h, row % s.out_h, place % s.out_w));
+    sum += value;
+    square += value * value;
   }
+  sums[threadIdx.x] = sum;
+  squares[threadIdx.x] = square;
+  for (unsigned n = kThreads / 2; n > 0; n /= 2) {
+    __syncthreads();
+    if (threadIdx.x >= n) continue;
+    sums[threadIdx.x] += sums[threadIdx.x + n];
+    squares[threadIdx.x] += squares[threadIdx.x + n];
+  }
+  if (threadIdx.x == 0) write_moments(a, line, double(a.plane), sums[0], squares[0]);
 }
+
 bool is_main(const Sizes& s) {
   using M = MainSizes;
   return s.channels == M::channels && s.filters == M::filters && s.in_d == M::in_d &&
@@ -259,11 +444,8 @@ bool is_main(const Sizes& s) {
 }
 
 cudaError_t launch(const Arguments& a, const Sizes& s, cudaStream_t stream) {
-  const int64_t results = s.images * a.columns * (s.out_d / kWindowD) * (s.out_h / kWindowH) *
-                          (s.out_w / kWindowW);
-  const auto blocks = static_cast<unsigned>(
-      std::min<int64_t>((results + kThreads - 1) / kThreads, kMostBlocks));
-  convolve<<<blocks, kThreads, 0, stream>>>(a, s, results);
+  const auto gathered = static_cast<unsigned>(s.images * a.columns);
+  gather<<<gathered, kThreads, 0, stream>>>(a, s);
   return cudaGetLastError();
 }
 
@@ -351,20 +533,20 @@ __device__ void wait_for_products(float (&sums)[kCount]) {
 
 #define SUMS(i) "+f"(sum[i]), "+f"(sum[i + 1]), "+f"(sum[i + 2]), "+f"(sum[i + 3])
 
-// sum = sum * keep + 64 rows * 120 columns over 16 of K: halves in shared memory, floats over the
+// sum = sum * keep + 64 rows * 128 columns over 16 of K: halves in shared memory, floats over the
 // 128 threads of a warpgroup.
-__device__ void multiply_add(float (&sum)[60], uint64_t rows, uint64_t columns, bool keep) {
+__device__ void multiply_add(float (&sum)[64], uint64_t rows, uint64_t columns, bool keep) {
   asm volatile(
-      "{ .reg .pred p; setp.ne.b32 p, %62, 0; "
-      "wgmma.mma_async.sync.aligned.m64n120k16.f32.f16.f16 {"
+      "{ .reg .pred p; setp.ne.b32 p, %66, 0; "
+      "wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 {"
       "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
       "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
       "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
-      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59"
-      "}, %60, %61, p, 1, 1, 0, 0; }"
+      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+      "}, %64, %65, p, 1, 1, 0, 0; }"
       : SUMS(0), SUMS(4), SUMS(8), SUMS(12), SUMS(16), SUMS(20), SUMS(24),
         SUMS(28), SUMS(32), SUMS(36), SUMS(40), SUMS(44), SUMS(48), SUMS(52),
-        SUMS(56)
+        SUMS(56), SUMS(60)
       : "l"(rows), "l"(columns), "r"(static_cast<int>(keep)));
 }
 
@@ -379,13 +561,13 @@ constexpr unsigned kAllLanes = 0xffffffffu;
 constexpr int kWarpgroup = 128;
 constexpr int kThreads = 4 * kWarpgroup;
 constexpr int kRows = 64;     // of a tile: filters
-constexpr int kPixels = 120;  // of a tile
-constexpr int kPositions = 128;  // of a stage, which a tile's pixels and their shifts read
-constexpr int kShifts = 3;  // taps along the width that read the same positions
+constexpr int kPixels = 128;  // of a tile
+constexpr int kPositions = 128;  // of a stage, which a tile's pixels read
+constexpr int kShifts = 1;  // taps along the width that read the same positions
 constexpr int kShift = 1;   // positions that these are apart
 constexpr int kStageDepth = 32;
 constexpr int kChunk = 8;  // channels of a tap that are neighbours along K
-constexpr int kStages = 2;
+constexpr int kStages = 4;
 constexpr int kRings = 2;   // of stages
 constexpr int kValues = kPixels / 2;  // of a thread's sums
 constexpr int kFilterTiles = 1;
@@ -394,16 +576,16 @@ constexpr int kTileFilters = kRows / kResidues;
 constexpr int kSame = kGroups * kFilterTiles;  // tiles of the same pixels, in a phase
 constexpr int kPhaseCount = 1;
 constexpr int kTiles = kSame * kPhaseCount;
-constexpr int kBlocks = 1;  // stages of all phases
-constexpr bool kWhole = false;  // no stage lacks some of its depth
+constexpr int kBlocks = 9;  // stages of all phases
+constexpr bool kWhole = true;  // no stage lacks some of its depth
 constexpr int kMostWide = 4096;
 constexpr unsigned kAllWide = 1u << 30;
 constexpr int kLeastExponent = 30;  // of what scales keep from overflow
 constexpr unsigned kMostRange = 16;  // of exponents of what pixels of a warp have of a stage
 
 // Where a tile's places along depth, height and width begin, and how far apart they are.
-constexpr int kPlacesD = 1, kPlacesH = 382, kPlacesW = 384;
-constexpr int kWidth = 382;  // of places with results; shifts read beyond
+constexpr int kPlacesD = 1, kPlacesH = 95, kPlacesW = 95;
+constexpr int kWidth = 95;  // of places with results; shifts read beyond
 constexpr int kImagePixels = kPlacesD * kPlacesH * kPlacesW;
 
 // A stage: the filters' hi and lo for each shift, then the pixels'; each is (K / 8, rows, 8).
@@ -413,12 +595,7 @@ constexpr unsigned kFilterBytes = kShifts * 2 * kPartBytes;
 constexpr unsigned kPixelBytes = kPositions * kStageDepth * sizeof(__half);
 constexpr unsigned kStageBytes = kFilterBytes + 2 * kPixelBytes;
 
-// Results of a warpgroup, which it writes line by line, for some pixels at once.
-constexpr int kSome = 120;
-constexpr int kLines = 64;
-constexpr int kLine = kSome;
-constexpr int kPitch = kLine;
-constexpr unsigned kBytes = kRings * kStages * kStageBytes + 2 * kLines * kPitch * sizeof(float);
+constexpr unsigned kBytes = kRings * kStages * kStageBytes;
 // A tap: its offset from a pixel, the numbers of its distances, and its own in a filter for each
 // shift and neighbour of out, -1 if it has none.
 struct Tap {
@@ -429,12 +606,45 @@ struct Phase {
   int first_tap, taps, blocks, first_block, d, h, w;
 };
 __constant__ Tap kTaps[] = {
-    {0, 0, 0, 0, {0, 1, 2}},
-    {384, 0, 1, 0, {3, 4, 5}},
-    {768, 0, 2, 0, {6, 7, 8}},
+    {0, 0, 0, 0, {0}},
+    {1, 0, 0, 1, {1}},
+    {2, 0, 0, 2, {2}},
+    {3, 0, 0, 3, {3}},
+    {4, 0, 0, 4, {4}},
+    {5, 0, 0, 5, {5}},
+    {384, 0, 1, 0, {6}},
+    {385, 0, 1, 1, {7}},
+    {386, 0, 1, 2, {8}},
+    {387, 0, 1, 3, {9}},
+    {388, 0, 1, 4, {10}},
+    {389, 0, 1, 5, {11}},
+    {768, 0, 2, 0, {12}},
+    {769, 0, 2, 1, {13}},
+    {770, 0, 2, 2, {14}},
+    {771, 0, 2, 3, {15}},
+    {772, 0, 2, 4, {16}},
+    {773, 0, 2, 5, {17}},
+    {1152, 0, 3, 0, {18}},
+    {1153, 0, 3, 1, {19}},
+    {1154, 0, 3, 2, {20}},
+    {1155, 0, 3, 3, {21}},
+    {1156, 0, 3, 4, {22}},
+    {1157, 0, 3, 5, {23}},
+    {1536, 0, 4, 0, {24}},
+    {1537, 0, 4, 1, {25}},
+    {1538, 0, 4, 2, {26}},
+    {1539, 0, 4, 3, {27}},
+    {1540, 0, 4, 4, {28}},
+    {1541, 0, 4, 5, {29}},
+    {1920, 0, 5, 0, {30}},
+    {1921, 0, 5, 1, {31}},
+    {1922, 0, 5, 2, {32}},
+    {1923, 0, 5, 3, {33}},
+    {1924, 0, 5, 4, {34}},
+    {1925, 0, 5, 5, {35}},
 };
 __constant__ Phase kPhases[] = {
-    {0, 3, 1, 0, 0, 0, 0},
+    {0, 36, 9, 0, 0, 0, 0},
 };
 
 struct Workspace {
@@ -443,7 +653,7 @@ struct Workspace {
   unsigned wide;                  // how many warps' pixels are, or kAllWide
   unsigned wide_pixels[kMostWide];
 };
-static_assert(sizeof(Workspace) == 41220, "the function allocates another size");
+static_assert(sizeof(Workspace) == 90372, "the function allocates another size");
 
 struct Item {
   int tile, group, first_filter, first_pixel;
@@ -774,85 +984,225 @@ __device__ void add_stage(float (&sum)[kValues], unsigned filters, unsigned pixe
   ptx::wait_for_products(sum);  // meanwhile the other warpgroup keeps the tensor cores busy
 }
 
-constexpr int kOutD = MainSizes::out_d / kWindowD;
-constexpr int kOutH = MainSizes::out_h / kWindowH;
-constexpr int kOutW = MainSizes::out_w / kWindowW;
-constexpr int kColumns = kGroups * MainSizes::filters;
+constexpr int kTilePixels = kPixels;
+constexpr int kTileLines = kRows / 1;
+// Moments of a tile's pixels of an image, for one of its lines.
+struct Partial {
+  float count, mean, squares;  // the last of distances from the mean
+};
+static_assert(kImagePixels >= kTilePixels, "a tile has pixels of two images at most");
 
-// Gathers the windows of lines. Threads of a warp have neighbours, warps have other filters.
-template <int kFilters, int kLinePitch>
-__device__ void store_tail(
-    const Arguments& a, const Item& item, int pixels, int first_pixel, int columns,
-    int first_filter, const float* lines, int thread, int threads) {
-  for (int column = thread % kWarp; column < columns / kWindowW; column += kWarp) {
-    const int pixel = first_pixel + column * kWindowW;
-    const Place at = place_of(pixel);
-    const int x = at.x / kWindowW;
-    if (pixel >= pixels || at.z >= kOutD || at.y >= kOutH || x >= kOutW) continue;
-    for (int filter = thread / kWarp; filter < kFilters; filter += threads / kWarp) {
-      const int of_group = first_filter + filter;
-      if (MainSizes::filters % kTileFilters != 0 && of_group >= MainSizes::filters) break;
-      float pooled = 0.0f;
-#pragma unroll
-      for (int slab = 0; slab < 1; ++slab) {
-        const float* from = lines + line_of(filter, slab) * kLinePitch + column * kWindowW;
-        const auto of = *reinterpret_cast<const float4*>(from);
-        pooled = pooled + of.x;
-        pooled = pooled + of.y;
-        pooled = pooled + of.z;
-        pooled = pooled + of.w;
+// Where a tile's partials are: those of its first image, and behind all of these, of the next one.
+__device__ Partial* partials_of(const Arguments& a, int64_t tile, int64_t of_next, int part) {
+  return static_cast<Partial*>(a.partials) + (part == 0 ? tile : of_next) * kTileLines;
+}
+
+// How many images a tile has pixels of.
+__device__ int parts_of(int first_pixel, int pixels) {
+  const int last = min(first_pixel + kTilePixels, pixels) - 1;
+  return 1 + last / kImagePixels - first_pixel / kImagePixels;
+}
+
+constexpr int kCombineThreads = 512;
+
+// A block combines the partials of an image, for the filters of a tile.
+__global__ void __launch_bounds__(kCombineThreads) combine(Arguments a, int pixels, int items) {
+  using M = MainSizes;
+  constexpr int kSlices = kCombineThreads / kTileLines;
+  __shared__ double counts[kSlices][kTileLines], sums[kSlices][kTileLines];
+  __shared__ double squares[kSlices][kTileLines];
+  const int line = threadIdx.x % kTileLines;
+  const int slice = threadIdx.x / kTileLines;
+  const int image = blockIdx.x / kSame;
+  const int same = blockIdx.x % kSame;
+  const int tiles = tiles_of(pixels);
+  const int images = pixels / kImagePixels;
+  const int begin = image * kImagePixels / kTilePixels;
+  const int end = tiles_of((image + 1) * kImagePixels);
+  const bool shares = image * kImagePixels % kTilePixels != 0;  // a tile with the image before
+  double count = 0.0, sum = 0.0, square = 0.0;
+  const auto add = [&](int64_t number) {
+    const Partial of = static_cast<const Partial*>(a.partials)[number * kTileLines + line];
+    const double n = of.count, mean = of.mean;
+    count += n;
+    sum += n * mean;
+    square += of.squares + n * mean * mean;
+  };
+  if (slice < kSlices) {
+    const int first = begin + static_cast<int>(shares) + slice;
+    for (int phase = 0; phase < kPhaseCount; ++phase) {
+      for (int tile = first; tile < end; tile += kSlices) {
+        add((int64_t{phase} * tiles + tile) * kSame + same);
       }
-      const int of_out = item.group * MainSizes::filters + of_group;
-      const int64_t line = int64_t{at.image} * kColumns + of_out;
-      const int64_t to = ((line * kOutD + at.z) * kOutH + at.y) * kOutW + x;
-      a.out[to] = after<true>(a, to, of_out, pooled * (1.0f / (kWindowD * kWindowH * kWindowW)));
+      if (shares && slice == 0) add(items + (int64_t{phase} * images + image) * kSame + same);
+    }
+    counts[slice][line] = count;
+    sums[slice][line] = sum;
+    squares[slice][line] = square;
+  }
+  __syncthreads();
+  const int filter = same % kFilterTiles * kTileFilters + static_cast<int>(threadIdx.x);
+  if (threadIdx.x >= kTileFilters || filter >= M::filters) return;
+  count = sum = square = 0.0;
+  for (int slab = 0; slab < kSlabs; ++slab) {
+    const int of = line_of(static_cast<int>(threadIdx.x), slab);
+    for (int n = 0; n < kSlices; ++n) {
+      count += counts[n][of];
+      sum += sums[n][of];
+      square += squares[n][of];
     }
   }
+  const int64_t of_out = (int64_t{image} * kGroups + same / kFilterTiles) * M::filters + filter;
+  write_moments(a, of_out, count, sum, square);
 }
-// A thread has columns 8 j + c and 8 j + c + 1 of rows r and r + 8.
-__device__ void store_tile(
-    const Arguments& a, const Workspace* work, const Item& item, int pixels, int warpgroup,
-    float* lines, const float (&total)[kValues]) {
-  int thread;  // asked for anew, so that nothing of it takes a register all along
-  asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
+
+// The number of a tile, by phases.
+__device__ int64_t number_of(const Item& item, int pixels) {
+  const int tile = item.first_pixel / kPixels;
+  return (int64_t{item.phase} * tiles_of(pixels) + tile) * kSame + item.tile % kSame;
+}
+
+// The number of the partials of a tile's next image.
+__device__ int64_t next_of(const Item& item, int pixels, int items) {
+  const int image = item.first_pixel / kImagePixels + 1;
+  return items + (int64_t{item.phase} * (pixels / kImagePixels) + image) * kSame +
+         item.tile % kSame;
+}
+
+// Gathers what a warpgroup has in registers: a thread has columns 8 j + c and 8 j + c + 1 of rows r
+// and r + 8, which are two filters.
+__device__ void store_moments(
+    const Arguments& a, const Workspace* work, const Item& item, int pixels, int items,
+        int warpgroup,
+    float (&total)[kValues]) {
+  using M = MainSizes;
+  constexpr int kWarps = kWarpgroup / kWarp;
+  __shared__ unsigned masks[2][2][kResidues][kWarps];  // the columns of a part that have results
+  const int thread = threadIdx.x % kWarpgroup;
   const int lane = thread % kWarp;
-  const int warp = thread % kWarpgroup / kWarp;
-  const int first_row = 0;
-  const int row = first_row + warp * 16 + lane / 4;
-  const float* inverse = work->inverse + item.tile * kRows + row;
-  const float inverses[] = {inverse[0], inverse[8]};
-  // Whether rows of the warp are filters.
-  const bool has_filters = MainSizes::filters % kTileFilters == 0 ||
-                           item.first_filter + row_of(first_row + warp * 16).filter <
-                               MainSizes::filters;
-  const auto finished = [&](int index, int half) {
-    const int filter = item.first_filter + row_of(row + 8 * half).filter;
-    const int column = item.group * MainSizes::filters + min(filter, MainSizes::filters - 1);
-    return finish<true>(a, 0, column, total[index] * inverses[half]);
-  };
+  const int warp = thread / kWarp;
+  const int first_image = item.first_pixel / kImagePixels;
 #pragma unroll
-  for (int first = 0; first < kPixels; first += kSome) {
-    const int columns = min(kSome, kPixels - first);
+  for (int residue = 0; residue < kResidues; ++residue) {
+    const int pixel = thread < kPixels ? item.first_pixel + thread : pixels;
+    const int image = result_of(item, pixel, pixels, residue).image;
 #pragma unroll
-    for (int j = 0; j < kSome / 8; ++j) {
-      if (8 * j >= columns || !has_filters) break;
-      const int sum = 4 * j + first / 2;
-      float* to = lines + (warp * 16 + lane / 4) * kPitch + 8 * j + lane % 4 * 2;
-      *reinterpret_cast<float2*>(to) = make_float2(finished(sum, 0), finished(sum + 1, 0));
-      *reinterpret_cast<float2*>(to + 8 * kPitch) =
-          make_float2(finished(sum + 2, 1), finished(sum + 3, 1));
+    for (int part = 0; part < 2; ++part) {
+      const unsigned mask = __ballot_sync(kAllLanes, image == first_image + part);
+      if (lane == 0) masks[warpgroup][part][residue][warp] = mask;
     }
-    ptx::sync_threads(1 + warpgroup, kWarpgroup);
-    store_tail<kTileFilters, kPitch>(
-        a, item, pixels, item.first_pixel + first, columns,
-        item.first_filter + first_row / kResidues, lines, thread % kWarpgroup, kWarpgroup);
-    ptx::sync_threads(1 + warpgroup, kWarpgroup);
+  }
+  ptx::sync_threads(1 + warpgroup, kWarpgroup);
+  const int row = warp * 16 + lane / 4;
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const int filter = item.first_filter + row_of(row + 8 * half).filter;
+    const int column = item.group * M::filters + min(filter, M::filters - 1);
+    const float inverse = work->inverse[item.tile * kRows + row + 8 * half];
+#pragma unroll
+    for (int j = 0; j < kPixels / 4; ++j) {
+      float& value = total[j / 2 * 4 + 2 * half + j % 2];
+      value = measured<true>(a, column, value * inverse);
+    }
+  }
+  const int parts = parts_of(item.first_pixel, pixels);
+  const int64_t of_next = next_of(item, pixels, items);
+#pragma unroll 1
+  for (int part = 0; part < parts; ++part) {
+    float counts[2] = {}, sums[2] = {}, squares[2] = {};
+    const auto each = [&](const auto& add) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const unsigned* mask = masks[warpgroup][part][row_of(row + 8 * half).residue];
+#pragma unroll
+        for (int j = 0; j < kPixels / 8; ++j) {
+          const unsigned bits = mask[j / 4] >> (j % 4 * 8 + lane % 4 * 2);
+          if (bits & 1) add(half, total[4 * j + 2 * half]);
+          if (bits & 2) add(half, total[4 * j + 2 * half + 1]);
+        }
+      }
+    };
+    const auto of_quad = [&](float (&values)[2]) {
+#pragma unroll
+      for (float& value : values) {
+        value += __shfl_xor_sync(kAllLanes, value, 1);
+        value += __shfl_xor_sync(kAllLanes, value, 2);
+      }
+    };
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      for (const unsigned mask : masks[warpgroup][part][row_of(row + 8 * half).residue]) {
+        counts[half] += __popc(mask & 0x03030303u << lane % 4 * 2);
+      }
+    }
+    each([&](int half, float value) { sums[half] += value; });
+    of_quad(counts);
+    of_quad(sums);
+    const float means[] = {sums[0] / fmaxf(counts[0], 1.0f), sums[1] / fmaxf(counts[1], 1.0f)};
+    if (lane % 4 != 0) continue;
+    Partial* to = partials_of(a, number_of(item, pixels), of_next, part);
+    if (item.first_filter + row < M::filters) to[row] = {counts[0], means[0], squares[0]};
+    if (item.first_filter + row + 8 < M::filters) to[row + 8] = {counts[1], means[1], squares[1]};
+  }
+  ptx::sync_threads(1 + warpgroup, kWarpgroup);  // before the masks are others
+}
+
+// Gathers a tile again, by its results in fp32. A warp has a line.
+__device__ void gather_again(
+    const Arguments& a, const Item& item, int pixels, int items, int thread, int threads) {
+  using M = MainSizes;
+  constexpr int kWide = kRows / kTileLines;
+  constexpr int kEach = (kPixels * kWide + kWarp - 1) / kWarp;
+  const MainSizes sizes = {0};
+  const int lane = thread % kWarp;
+  const int first_image = item.first_pixel / kImagePixels;
+  const int64_t of_next = next_of(item, pixels, items);
+  const auto of_warp = [](float value) {
+    for (int n = kWarp / 2; n > 0; n /= 2) value += __shfl_xor_sync(kAllLanes, value, n);
+    return value;
+  };
+  for (int line = thread / kWarp; line < kTileLines; line += threads / kWarp) {
+    const Row of = row_of(line / 8 * 8 * kWide + line % 8);
+    const int filter = item.first_filter + of.filter;
+    if (filter >= M::filters) continue;
+    const int of_out = item.group * M::filters + filter;
+    float values[kEach];
+    int images[kEach];
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) {
+      const int n = lane + i * kWarp;
+      const int pixel = n < kPixels * kWide ? item.first_pixel + n / kWide : pixels;
+      const Place at = result_of(item, pixel, pixels, of.residue + n % kWide);
+      images[i] = at.image;
+      if (at.image < 0) continue;
+      values[i] = measured<true>(
+          a, of_out, general::sum_of<int>(a, sizes, at.image, of_out, at.z, at.y, at.x));
+    }
+    for (int part = 0; part < parts_of(item.first_pixel, pixels); ++part) {
+      float count = 0.0f, sum = 0.0f, squares = 0.0f;
+#pragma unroll
+      for (int i = 0; i < kEach; ++i) {
+        if (images[i] != first_image + part) continue;
+        count += 1.0f;
+        sum += values[i];
+      }
+      count = of_warp(count);
+      const float mean = of_warp(sum) / fmaxf(count, 1.0f);
+#pragma unroll
+      for (int i = 0; i < kEach; ++i) {
+        if (images[i] == first_image + part) squares += (values[i] - mean) * (values[i] - mean);
+      }
+      squares = of_warp(squares);
+      if (lane == 0) {
+        partials_of(a, number_of(item, pixels), of_next, part)[line] = {count, mean, squares};
+      }
+    }
   }
 }
 
 __device__ void multiply(
     const Arguments& a, const Workspace* work, int pixels, int first, int items, unsigned stages,
-    float* lines, Barriers& barriers, int warpgroup) {
+    Barriers& barriers, int warpgroup) {
   Turn turn;
   for (int index = first; index < items; index += kRings * gridDim.x) {
     const Item item = item_of(index, tiles_of(pixels));
@@ -870,7 +1220,7 @@ __device__ void multiply(
 #pragma unroll
       for (int i = 0; i < kValues; ++i) total[i] = fmaf(sum[i], inverse, total[i]);
     }
-    store_tile(a, work, item, pixels, warpgroup, lines, total);
+    store_moments(a, work, item, pixels, items, warpgroup, total);
   }
 }
 
@@ -900,16 +1250,13 @@ __global__ void __launch_bounds__(kThreads, 1) convolve(
     produce(a, work, pixels, first, items, stages, barriers[ring], warpgroup);
   } else {
     asm volatile("setmaxnreg.inc.sync.aligned.u32 176;");
-    float* lines = reinterpret_cast<float*>(memory + kRings * kStages * kStageBytes) +
-                   (warpgroup - 2) * kLines * kPitch;
-    multiply(a, work, pixels, first, items, stages, lines, barriers[ring], warpgroup - 2);
+    multiply(a, work, pixels, first, items, stages, barriers[ring], warpgroup - 2);
   }
 #endif
 }
 
 constexpr int kRepairThreads = 256;
 constexpr int kRepairBlocks = 528;
-constexpr int kRepairPitch = 48;  // a warp's pixels, and those whose shifts reach them
 // Computes wide pixels again, each in all rows of its tile.
 __global__ void __launch_bounds__(kRepairThreads) repair(
     Arguments a, const Workspace* work, int pixels, int items) {
@@ -917,36 +1264,14 @@ __global__ void __launch_bounds__(kRepairThreads) repair(
   const unsigned noted = work->wide;
   const bool all = noted > kMostWide;
   const unsigned count = all ? unsigned(items) * kParts : noted;
-  using M = MainSizes;
-  const MainSizes sizes = {0};
-  __shared__ __align__(16) float lines[kRows * kRepairPitch];
   for (unsigned n = blockIdx.x; n < count; n += gridDim.x) {
     const unsigned which = all ? n : work->wide_pixels[n];
     const int index = which / kParts;
     const Item item = item_of(index, tiles_of(pixels));
-    const int last = min(static_cast<int>(which % kParts + 1) * kWarp, kPixels);
-    // Pixels whose shifts reach a warp's positions come before these.
-    int first = max(static_cast<int>(which % kParts) * kWarp - (kShifts - 1) * kShift, 0);
-    first = first / kWindowW * kWindowW;
-    for (int i = threadIdx.x; i < (last - first) * kRows; i += kRepairThreads) {
-      const int column = first + i % (last - first);
-      const int row = i / (last - first);
-      const int pixel = item.first_pixel + column;
-      const Row of = row_of(row);
-      const Place at = result_of(item, pixel, pixels, of.residue);
-      const int filter = item.first_filter + of.filter;
-      if (filter >= M::filters || at.image < 0) continue;
-      const int of_out = item.group * M::filters + filter;
-      const int64_t line = int64_t{at.image} * (kGroups * M::filters) + of_out;
-      const int64_t to = ((line * M::out_d + at.z) * M::out_h + at.y) * M::out_w + at.x;
-      const float sum = general::sum_of<int>(a, sizes, at.image, of_out, at.z, at.y, at.x);
-      lines[row * kRepairPitch + column - first] = finish<false>(a, to, of_out, sum);
+    // Of a tile's warps, one is enough where all are wide.
+    if (!all || which % kParts == 0) {
+      gather_again(a, item, pixels, items, threadIdx.x, kRepairThreads);
     }
-    __syncthreads();
-    store_tail<kTileFilters, kRepairPitch>(
-        a, item, pixels, item.first_pixel + first, (last - first), item.first_filter, lines,
-        threadIdx.x, kRepairThreads);
-    __syncthreads();
   }
 }
 
@@ -954,7 +1279,7 @@ __global__ void __launch_bounds__(kRepairThreads) repair(
 // are as in the main case.
 bool takes(const Arguments& a, int64_t images) {
   cudaFuncAttributes kernel = {};
-  return a.beside.bias_inner == 145924 && a.beside.bias_size == 64 &&
+  return a.beside.bias_inner == 9025 && a.beside.bias_size == 64 &&
       images * kImagePixels < INT32_MAX / (kTiles * 4) * int64_t{kPixels} &&
          images * kImagePixels < INT32_MAX - 2 * kPositions &&
          cudaFuncGetAttributes(&kernel, convolve) == cudaSuccess && kernel.sharedSizeBytes > 0;
@@ -974,30 +1299,34 @@ cudaError_t launch(const Arguments& a, int64_t images, void* workspace, cudaStre
   const int blocks = std::min(items, multiprocessors);
   convolve<<<blocks, kThreads, kBytes, stream>>>(a, work, pixels, items);
   repair<<<kRepairBlocks, kRepairThreads, 0, stream>>>(a, work, pixels, items);
+  const int combined = static_cast<int>(images) * kSame;
+  combine<<<combined, kCombineThreads, 0, stream>>>(a, pixels, items);
   return cudaGetLastError();
 }
 
 }  // namespace tensor
 
-}  // namespace conv2d_add_mean_pool
+}  // namespace conv2d_moments
 
 // Queues the kernels on the stream and returns a cudaError_t. No result may be empty.
-extern "C" int conv2d_add_mean_pool_launch(
+extern "C" int conv2d_moments_launch(
     const float* input, const float* weight,
     const float* beside_bias,
-    float* out, void* workspace, int64_t images, int64_t channels, int64_t filters, int64_t in_d,
-        int64_t in_h,
+    float* means, float* pixel_counts, void* workspace, void* partials, int64_t images,
+        int64_t channels, int64_t filters, int64_t in_d, int64_t in_h,
     int64_t in_w, int64_t kernel_d, int64_t kernel_h, int64_t kernel_w, int64_t out_d,
         int64_t out_h,
     int64_t out_w, int64_t beside_bias_inner, int64_t beside_bias_size, cudaStream_t stream) {
-  using namespace conv2d_add_mean_pool;
+  using namespace conv2d_moments;
   const Sizes sizes = {images, channels, filters,
                        in_d, in_h, in_w, kernel_d, kernel_h, kernel_w, out_d, out_h, out_w};
   Arguments arguments = {input, weight};
   arguments.beside.bias = beside_bias;
   arguments.beside.bias_inner = beside_bias_inner;
   arguments.beside.bias_size = beside_bias_size;
-  arguments.out = out;
+  arguments.means = means;
+  arguments.pixel_counts = pixel_counts;
+  arguments.partials = partials;
   arguments.columns = kGroups * filters;
   arguments.plane = out_d * out_h * out_w;
   if (general::is_main(sizes) && tensor::takes(arguments, images)) {
@@ -1006,195 +1335,21 @@ extern "C" int conv2d_add_mean_pool_launch(
   return general::launch(arguments, sizes, stream);
 }
 
-// The mean of lines in windows of 4 x 1.
-namespace add_mean_pool_windows {
-
-// The window.
-constexpr int kKernelH = 4, kStrideH = 4, kPaddingH = 0, kDilationH = 1;
-constexpr int kKernelW = 1, kStrideW = 1, kPaddingW = 0, kDilationW = 1;
-using Value = float;  // of what is gathered
-constexpr Value kNothing = 0;
-
-__device__ Value combined(Value a, Value b) { return a + b; }
-
-// A thread gathers a strip of kStrip rows of outputs, a block kStrips strips.
-constexpr int kStrip = 4, kStrips = 6, kRows = kStrip * kStrips;
-constexpr int kOutputs = 95;  // of a row, of a block
-constexpr int kFours = 25;  // that cover a row's windows, from an aligned one on
-constexpr int kThreads = (kStrips * kFours + 31) / 32 * 32;
-// A row's outputs are kPieces pieces; of each, kLanes threads compute kEach, kLanes apart.
-constexpr int kLanes = 32, kEach = 3, kPieces = 1;
-// A strip's windows span kLines lines, kPitch rows apart, of which kBatch are read at once. Windows
-// begin kStep lines apart, their taps are kTap lines apart.
-constexpr int kLines = 16, kBatch = 8, kPitch = 1;
-constexpr int kStep = 4, kTap = 1;
-
-struct Arguments {
-  const float* lines;
-  float* out;
-  unsigned slices, strips;  // of outputs; of a slice
-  int height, count_h, width, count_w;
-};
-
-// What is read of four neighbours.
-struct Four {
-  Vector<float> lines;
-};
-
-// Those of [low, high) alone, unless they are aligned.
-template <bool kVectors>
-__device__ Four four_at(const Arguments& a, int64_t first, int low, int high) {
-  Four four = {};
-  if constexpr (kVectors) {
-    four.lines = load<float>(a.lines + first);
-  }
-  if constexpr (!kVectors) {
-#pragma unroll
-    for (int j = 0; j < 4; ++j) {
-      if (j < low || j >= high) continue;
-      const int64_t i = first + j;
-      four.lines.at[j] = a.lines[i];
-    }
-  }
-  return four;
-}
-
-bool is_for_vectors(const Arguments& a) {
-  return a.width % 4 == 0 && is_aligned(a.lines);
-}
-
-// Whether a line is of the window of a row of the strip.
-__device__ constexpr bool is_of(int line, int row) {
-  const int from = line - row * kStep;
-  return from >= 0 && from % kTap == 0 && from / kTap < kKernelH;
-}
-__device__ constexpr bool is_read(int line) {
-#pragma unroll
-  for (int row = 0; row < kStrip; ++row) {
-    if (is_of(line, row)) return true;
-  }
-  return false;
-}
-
-// A thread gathers four columns of a strip's windows: a line is read once for all rows that it is
-// of. Then the block gathers the windows along these rows, from shared memory.
-template <bool kVectors>
-__global__ void __launch_bounds__(kThreads) pool_rows(Arguments a) {
-  __shared__ Vector<Value> of_rows[kRows][kFours];
-  __shared__ int64_t places[kRows];  // of a row's outputs; -1: there is no such row
-  const unsigned blocks_of_row = (a.count_w + kOutputs - 1) / kOutputs;
-  const int first_out = blockIdx.x % blocks_of_row * kOutputs;
-  const int begin = (first_out * kStrideW - kPaddingW) & ~3;
-  const int strip_of_block = threadIdx.x / kFours, four = threadIdx.x % kFours;
-  if (strip_of_block < kStrips) {
-    const unsigned strip = blockIdx.x / blocks_of_row * kStrips + strip_of_block;
-    const unsigned slice = strip / a.strips;
-    const int first_h = (strip - slice * a.strips) * kStrip;
-    const int column = begin + four * 4;
-    const int low = max(-column, 0), high = min(a.width - column, 4);
-    Vector<Value> rows[kStrip];
-#pragma unroll
-    for (int s = 0; s < kStrip; ++s) rows[s] = {kNothing, kNothing, kNothing, kNothing};
-    if (slice < a.slices && low < 4 && high > 0) {
-      const int top = first_h * kStrideH - kPaddingH;
-      const int64_t first = (int64_t{slice} * a.height + top) * a.width + column;
-#pragma unroll
-      for (int line = 0; line < kLines; line += kBatch) {
-        Four fours[kBatch];
-        bool inside[kBatch];
-#pragma unroll
-        for (int k = 0; k < kBatch; ++k) {
-          const int h = (line + k) * kPitch;
-          inside[k] = is_read(line + k) && top + h >= 0 && top + h < a.height;
-          if (inside[k]) fours[k] = four_at<kVectors>(a, first + int64_t{h} * a.width, low, high);
-        }
-#pragma unroll
-        for (int k = 0; k < kBatch; ++k) {
-          if (!inside[k]) continue;
-#pragma unroll
-          for (int j = 0; j < 4; ++j) {
-            if (!kVectors && (j < low || j >= high)) continue;
-            const Value of_line = fours[k].lines.at[j];
-#pragma unroll
-            for (int s = 0; s < kStrip; ++s) {
-              if (is_of(line + k, s)) rows[s].at[j] = combined(of_line, rows[s].at[j]);
-            }
-          }
-        }
-      }
-    }
-#pragma unroll
-    for (int s = 0; s < kStrip; ++s) {
-      const int row = strip_of_block * kStrip + s, h = first_h + s;
-      of_rows[row][four] = rows[s];
-      if (four > 0) continue;
-      const bool exists = slice < a.slices && h < a.count_h;
-      places[row] = exists ? (int64_t{slice} * a.count_h + h) * a.count_w : -1;
-    }
-  }
-  __syncthreads();
-  const int offset = first_out * kStrideW - kPaddingW - begin;
-  const int outputs = min(kOutputs, a.count_w - first_out);
-  for (int t = threadIdx.x / kLanes; t < kRows * kPieces; t += kThreads / kLanes) {
-    const int row = t / kPieces, first = t % kPieces * (kLanes * kEach) + threadIdx.x % kLanes;
-    const int64_t place = places[row];
-    if (place < 0) continue;
-    float* const to = a.out + place + first_out;
-    const Value* const values = of_rows[row]->at + offset;
-#pragma unroll
-    for (int o = first; o < first + kLanes * kEach; o += kLanes) {
-      if (o >= outputs) break;
-      const Value* from = values + o * kStrideW;
-      Value pooled = from[0];
-#pragma unroll
-      for (int k = 1; k < kKernelW; ++k) pooled = combined(from[k * kDilationW], pooled);
-      to[o] = static_cast<float>(pooled * (Value{1} / 4));
-    }
-  }
-}
-
-}  // namespace add_mean_pool_windows
-
-// Queues the kernel on the stream and returns a cudaError_t. No tensor may be empty.
-extern "C" int add_mean_pool_launch(
-    const float* lines, float* out, int64_t planes,
-    int64_t height, int64_t width,
-    int64_t count_h, int64_t count_w,
-    cudaStream_t stream) {
-  using namespace add_mean_pool_windows;
-  const int64_t slices = planes;
-  const int64_t strips = (count_h + kStrip - 1) / kStrip;
-  const int64_t of_row = (count_w + kOutputs - 1) / kOutputs;
-  const int64_t grid = (slices * strips + kStrips - 1) / kStrips * of_row;
-  if (std::max(grid, slices * count_h) > INT32_MAX) return cudaErrorInvalidValue;
-  const unsigned blocks = static_cast<unsigned>(grid);
-  const auto as_int = [](int64_t size) { return static_cast<int>(size); };
-  const Arguments a = {
-      lines, out, static_cast<unsigned>(slices), static_cast<unsigned>(strips),
-      as_int(height), as_int(count_h), as_int(width), as_int(count_w)};
-  if (is_for_vectors(a)) {
-    pool_rows<true><<<blocks, kThreads, 0, stream>>>(a);
-    return cudaGetLastError();
-  }
-  pool_rows<false><<<blocks, kThreads, 0, stream>>>(a);
-  return cudaGetLastError();
-}
-
-// sum(sigmoid(avg_pool2d)) over dimensions (1, 2, 3).
-namespace sigmoid_sum_reduce {
+// sum(mul(means, pixel_counts)) over dimensions (1, 2, 3).
+namespace add_sigmoid_sum_reduce {
 
 constexpr int kThreads = 256;
-constexpr int kGroup = 256;  // threads of a row
+constexpr int kGroup = 16;  // threads of a row
 
 struct Arguments {
-  const float* avg_pool2d;
+  const float* means;
+  const float* pixel_counts;
   float* out;
-  void* partials;  // [rows, slices]
-  int64_t rows, length, slices;
+  int64_t rows, length;
 };
 
-__device__ float computed(float avg_pool2d) {
-  return sigmoid(avg_pool2d);
+__device__ float computed(float means, float pixel_counts) {
+  return means * pixel_counts;
 }
 
 using State = Sum;
@@ -1204,22 +1359,25 @@ __device__ State nothing(const Arguments& a, int64_t row) {
 }
 
 __device__ void finish(const Arguments& a, int64_t i, const State& state) {
-  const float sum = static_cast<float>(state.total);
-  a.out[i] = sum;
+  const float sum_of_part_of_sum = static_cast<float>(state.total);
+  a.out[i] = sum_of_part_of_sum;
 }
 
 // Four neighbours at the main shape, one at others.
 struct Some {
-  Vector<float> avg_pool2d;
+  Vector<float> means;
+  Vector<float> pixel_counts;
 };
 
 template <bool kMain>
 __device__ Some some_at(const Arguments& a, int64_t i) {
   Some some;
   if constexpr (kMain) {
-    some.avg_pool2d = load(a.avg_pool2d + i);
+    some.means = load(a.means + i);
+    some.pixel_counts = load(a.pixel_counts + i);
   } else {
-    some.avg_pool2d.at[0] = a.avg_pool2d[i];
+    some.means.at[0] = a.means[i];
+    some.pixel_counts.at[0] = a.pixel_counts[i];
   }
   return some;
 }
@@ -1229,31 +1387,18 @@ __device__ void add(State& state, const Arguments& a, const Some& some, int64_t 
   constexpr int kWidth = kMain ? 4 : 1;
   float v[kWidth];
 #pragma unroll
-  for (int j = 0; j < kWidth; ++j) v[j] = computed(some.avg_pool2d.at[j]);
+  for (int j = 0; j < kWidth; ++j) v[j] = computed(some.means.at[j], some.pixel_counts.at[j]);
   state.add(v, kWidth, at, 1);
-}
-
-static_assert(sizeof(State) <= 1 * sizeof(double), "the workspace is too small");
-
-// Slices take turns at tiles, so that blocks read near each other. This merges a row's.
-__global__ void __launch_bounds__(kThreads) combine(Arguments a) {
-  const int64_t row = blockIdx.x;
-  State state = nothing(a, row);
-  for (int64_t s = threadIdx.x; s < a.slices; s += kThreads) {
-    state.merge(static_cast<const State*>(a.partials)[row * a.slices + s]);
-  }
-  state = merged<kThreads, kThreads, 1>(state);
-  if (threadIdx.x == 0) finish(a, row, state);
 }
 
 template <bool kMain>
 __global__ void __launch_bounds__(kThreads) gather_rows(Arguments a) {
-  constexpr int kWidth = kMain ? 4 : 1, kAhead = 4;  // reads on their way
+  constexpr int kWidth = kMain ? 4 : 1, kAhead = 2;  // reads on their way
   constexpr int kStep = kGroup * kWidth, kTile = kAhead * kStep;
   const int64_t group = (int64_t{blockIdx.x} * kThreads + threadIdx.x) / kGroup;
   const int lane = threadIdx.x % kGroup;
-  const int64_t row = group / a.slices, step = a.slices * kTile;
-  int64_t at = group % a.slices * kTile + lane * kWidth;
+  const int64_t row = group, step = kTile;
+  int64_t at = row < a.rows ? lane * kWidth : a.length;
   const int64_t first = row * a.length;
   State state = nothing(a, row);
   for (; at + (kAhead - 1) * kStep < a.length; at += step) {
@@ -1268,24 +1413,22 @@ __global__ void __launch_bounds__(kThreads) gather_rows(Arguments a) {
     add<kMain>(state, a, some, at);
   }
   state = merged<kThreads, kGroup, 1>(state);
-  if (lane == 0) static_cast<State*>(a.partials)[group] = state;
+  if (lane == 0 && row < a.rows) finish(a, row, state);
 }
 
-}  // namespace sigmoid_sum_reduce
+}  // namespace add_sigmoid_sum_reduce
 
 // Queues the kernel on the stream and returns a cudaError_t. There is at least one row.
-extern "C" int sigmoid_sum_launch(const float* avg_pool2d, float* out, void* partials,
-    int64_t rows, int64_t length, int64_t slices, cudaStream_t stream) {
-  using namespace sigmoid_sum_reduce;
-  const Arguments a = {avg_pool2d, out, partials, rows, length, slices};
-  const unsigned blocks = static_cast<unsigned>(rows * slices);
-  if (is_aligned(avg_pool2d) && length % 4 == 0) {
+extern "C" int add_sigmoid_sum_launch(const float* means, const float* pixel_counts, float* out,
+    int64_t rows, int64_t length, cudaStream_t stream) {
+  using namespace add_sigmoid_sum_reduce;
+  const Arguments a = {means, pixel_counts, out, rows, length};
+  const unsigned blocks = static_cast<unsigned>((rows * kGroup + kThreads - 1) / kThreads);
+  if (is_aligned(means) && is_aligned(pixel_counts) && length % 4 == 0) {
     gather_rows<true><<<blocks, kThreads, 0, stream>>>(a);
   } else {
     gather_rows<false><<<blocks, kThreads, 0, stream>>>(a);
   }
-  const unsigned all = static_cast<unsigned>(rows);
-  combine<<<all, kThreads, 0, stream>>>(a);
   return cudaGetLastError();
 }
 """
@@ -1338,6 +1481,12 @@ def _launch(
     status = function(*pointers, *numbers, *sizes, torch._C._cuda_getCurrentRawStream(index))
     if status != 0:
         raise torch.cuda.CudaError(status)
+
+
+@functools.lru_cache(1024)  # torch takes 10 us
+def _broadcast(*shapes: torch.Size) -> torch.Size:
+    """Return the shape that tensors of these shapes broadcast to."""
+    return torch.broadcast_shapes(*shapes)
 
 
 def _readable(
@@ -1422,56 +1571,56 @@ def _expect(name: str, found: object, expected: object) -> None:
         raise ValueError(f"{name}: the file is for {expected}, got {found}; render it again")
 
 
-def _conv2d_add_mean_pool(
-    input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor,
-) -> torch.Tensor:
-    """Return mean of 1x4(add(conv2d(input, weight), bias))."""
-    input = _readable("input", input, torch.float32)
-    weight = _readable("weight", weight, torch.float32)
-    whole, counts = _places(input.shape, weight.shape, (1, 1), (0, 0), (1, 1))
-    windows = [n // size for n, size in zip(whole[-2:], (1, 4))]
-    if min(windows) < 1:
-        raise ValueError(f"windows of 1 x 4 are larger than {tuple(whole[-2:])}")
-    out = torch.empty((*whole[:-2], *windows), dtype=torch.float32, device=input.device)
-    bias, *bias_repeats = _along("bias", bias, whole, -3, -2, torch.float32)
-    if out.numel() > 0:
-        workspace = torch.empty(41220, dtype=torch.uint8, device=input.device)
-        tensors = (input, weight, bias, out, workspace)
-        sizes = (*counts, *bias_repeats)
-        _launch("conv2d_add_mean_pool", tensors, sizes)
-    return out
-
-
-def _add_mean_pool(lines: torch.Tensor) -> torch.Tensor:
-    """Return the mean of lines in windows of 4 x 1."""
-    lines = _readable("lines", lines, torch.float32)
-    shape = lines.shape
+def _mean_pool(pad: torch.Tensor) -> torch.Tensor:
+    """Return the mean of pad in windows of 4 x 4."""
+    pad = _readable("pad", pad, torch.float32)
+    shape = pad.shape
     if len(shape) <= 2:
         raise ValueError(f"expected 3 dimensions or more, got {tuple(shape)}")
-    windows = ((4, 4, 0, 1, False), (1, 1, 0, 1, False))
+    windows = ((4, 1, 0, 1, False), (4, 1, 0, 1, False))
     counts = [_windows(size, *window) for size, window in zip(shape[-2:], windows)]
-    out = torch.empty((*shape[:-2], *counts), dtype=torch.float32, device=lines.device)
+    out = torch.empty((*shape[:-2], *counts), dtype=torch.float32, device=pad.device)
     if out.numel() > 0:
-        tensors = (lines, out)
+        tensors = (pad, out)
         sizes = (shape[:-2].numel(), *shape[-2:], *counts)
-        _launch("add_mean_pool", tensors, sizes)
+        _launch("mean_pool", tensors, sizes)
     return out
 
 
-def _sigmoid_sum(avg_pool2d: torch.Tensor) -> torch.Tensor:
-    """Return sum(sigmoid(avg_pool2d)) over dimensions (1, 2, 3)."""
-    shape = avg_pool2d.shape
+def _conv2d_moments(
+    input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor,
+) -> tuple[torch.Tensor, ...]:
+    """Return means(sigmoid(add(conv2d(input, weight), bias)));
+        pixel_counts(sigmoid(add(conv2d(input, weight), bias)))."""
+    input = _readable("input", input, torch.float32)
+    weight = _readable("weight", weight, torch.float32)
+    whole, counts = _places(input.shape, weight.shape, (4, 4), (0, 0), (1, 1))
+    bias, *bias_repeats = _along("bias", bias, whole, -3, -2, torch.float32)
+    means = torch.empty((*whole[:-2], 1, 1), dtype=torch.float32, device=input.device)
+    pixel_counts = torch.empty((*whole[:-2], 1, 1), dtype=torch.float32, device=input.device)
+    if means.numel() > 0:
+        workspace = torch.empty(90372, dtype=torch.uint8, device=input.device)
+        tiles = -(-counts[0] * 9025 // 128) + counts[0]
+        partials = torch.empty(tiles * 192, dtype=torch.float32, device=input.device)
+        tensors = (input, weight, bias, means, pixel_counts, workspace, partials)
+        sizes = (*counts, *bias_repeats)
+        _launch("conv2d_moments", tensors, sizes)
+    return means, pixel_counts
+
+
+def _add_sigmoid_sum(means: torch.Tensor, pixel_counts: torch.Tensor) -> torch.Tensor:
+    """Return sum(mul(means, pixel_counts)) over dimensions (1, 2, 3)."""
+    shape = _broadcast(means.shape, pixel_counts.shape)
     _expect("the number of dimensions", len(shape), 4)
-    avg_pool2d = _readable("avg_pool2d", avg_pool2d, torch.float32, shape)
+    means = _readable("means", means, torch.float32, shape)
+    pixel_counts = _readable("pixel_counts", pixel_counts, torch.float32, shape)
     kept, length = torch.Size((shape[0],)), shape[1:4].numel()
-    out = torch.empty(kept, dtype=torch.float32, device=avg_pool2d.device)
+    out = torch.empty(kept, dtype=torch.float32, device=means.device)
     rows = kept.numel()
     if rows > 0:
-        slices = max(1, min(2112 // rows, length // 4096))
-        partials = torch.empty(rows * slices * 1, dtype=torch.float64, device=avg_pool2d.device)
-        tensors = (avg_pool2d, out, partials)
-        sizes = (rows, length, slices)
-        _launch("sigmoid_sum", tensors, sizes)
+        tensors = (means, pixel_counts, out)
+        sizes = (rows, length)
+        _launch("add_sigmoid_sum", tensors, sizes)
     return out
 
 
@@ -1486,9 +1635,11 @@ class ModelNew(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         conv = self.conv
-        avg_pool2d_lines = _conv2d_add_mean_pool(x, conv.weight, conv.bias.view([-1, 1, 1]))
-        avg_pool2d = _add_mean_pool(avg_pool2d_lines)
-        return _sigmoid_sum(avg_pool2d)
+        avg_pool2d_pad_1 = torch.ops.aten.pad.default(conv.weight, [3, 3, 3, 3], 'constant', None)
+        avg_pool2d_avg_pool2d_2 = _mean_pool(avg_pool2d_pad_1)
+        (avg_pool2d_conv2d_3_means, avg_pool2d_conv2d_3_pixel_counts) = _conv2d_moments(x,
+            avg_pool2d_avg_pool2d_2, conv.bias.view([-1, 1, 1]))
+        return _add_sigmoid_sum(avg_pool2d_conv2d_3_means, avg_pool2d_conv2d_3_pixel_counts)
 
 
 def get_inputs():

@@ -40,6 +40,124 @@ EARLY = {
 }
 
 
+def conv(kind: str, given: str, x: str = "2, 4, 12, 13") -> tuple[str, str]:
+    """Return a convolution as a layer, and an input."""
+    return f"self.c = nn.Conv{kind}d({given})", f"torch.randn({x})"
+
+
+STRIPS = conv("Transpose2", "4, 6, 3, stride=2, padding=1, output_padding=1, groups=2")
+DEEP = conv("Transpose3", "4, 6, 3, padding=1", "2, 4, 26, 5, 6")
+WIDE = conv("2", "4, 6, (3, 2), padding=(2, 1), dilation=(2, 1)")
+PRODUCT = ("self.c = nn.Linear(12, 9)", "torch.randn(10, 12)")
+ROWS = ("self.c = nn.Linear(12, 9)", "torch.randn(2, 10, 12)")
+WEIGHTS = ("self.w = nn.Parameter(torch.randn(12, 9))", "torch.randn(10, 12)")
+# An expression, the layer and its input, and what the identity is.
+SHRUNK = {
+    "all pixels": ("self.c(x).mean((2, 3))", *WIDE, "mean before conv2d, add"),
+    "strided and transposed": (
+        "(self.c(x) * 2).mean((2, 3), keepdim=True).mean((2, 3), keepdim=True)",
+        *STRIPS,
+        "mean before conv_transpose2d, add, mul",
+    ),
+    "one dimension of three": (
+        "self.c(x).mean(2, keepdim=True).softmax(1)",
+        *DEEP,
+        "mean before conv_transpose3d, add",
+    ),
+    "some rows": ("self.c(x)[:, :, :9].mean((2, 3))", *WIDE, ""),
+    "channels too": ("self.c(x).sum((1, 2, 3))", *WIDE, "sum before conv2d, add"),
+    "same sizes": (
+        "self.c(x.tanh()).mean((-1, -2))",
+        *conv("2", "4, 6, 3, padding='same', bias=False"),
+        "mean before conv2d",
+    ),
+    "of one image": (
+        "self.c(x).sum(1) - 1",
+        *conv("1", "4, 6, 3, padding=1", "4, 40"),
+        "sum before conv1d, add",
+    ),
+    "other padding": (
+        "self.c(x).mean(2)",
+        *conv("1", "4, 6, 3, padding=1, padding_mode='reflect'", "2, 4, 40"),
+        "mean before conv1d, add",
+    ),
+    "too many ranges": (
+        "self.c(x).mean((2, 3))",
+        *conv("2", "4, 6, 5, padding=2", "2, 4, 30, 30"),
+        "",
+    ),
+    "taps of padding": (
+        "self.c(x).mean(2)",
+        *conv("Transpose1", "2, 3, 3, padding=65, dilation=60", "2, 2, 60"),
+        "mean before conv_transpose1d, add",
+    ),
+    "taps far outside": (
+        "self.c(x).sum(2)",
+        *conv("1", "2, 3, 3, padding=22, dilation=20", "2, 2, 30"),
+        "sum before conv1d, add",
+    ),
+    "strides": ("self.c(x).mean((2, 3))", *conv("2", "4, 6, 3, stride=2"), ""),
+    "few pixels": ("self.c(x).mean((2, 3))", *conv("2", "4, 6, 5, padding=2", "2, 4, 6, 6"), ""),
+    "read twice": ("(y := self.c(x)).mean((2, 3)) + y.amax((2, 3))", *WIDE, ""),
+    "features": ("self.c(x).sum(1, keepdim=True) / 2", *PRODUCT, "sum before linear"),
+    "features less some": (
+        "(self.c(x) - self.c.bias * 3).mean(1)",
+        *PRODUCT,
+        "mean before linear, sub",
+    ),
+    "all of a product": ("(self.c(x) / 2).sum()", *PRODUCT, "sum before linear, div"),
+    "rows": ("self.c(x).mean(1)", *ROWS, "mean before linear"),
+    "rows and features": ("(self.c(x) - 1).sum((1, 2))", *ROWS, "sum before linear, sub"),
+    "columns": ("(x @ self.w).sum(-1)", *WEIGHTS, "sum before matmul"),
+    "a weight's transpose": ("(x @ self.w.t().t()).mean(0)", *WEIGHTS, "mean before matmul"),
+    "means of windows": (
+        "F.avg_pool2d(self.c(x), 4).sigmoid()",
+        *conv("2", "4, 6, (3, 2), padding=(2, 1), groups=2"),
+        "mean before conv2d, add",
+    ),
+    "means of windows that overlap": (
+        "F.avg_pool1d(self.c(x) * 2, 9, 8)",
+        *conv("1", "4, 6, 5, padding='same'", "2, 4, 40"),
+        "mean before conv1d, add, mul",
+    ),
+    "means of deep windows": (
+        "F.avg_pool3d(self.c(x), 2)",
+        *conv("3", "3, 5, 3, bias=False", "2, 3, 9, 8, 7"),
+        "mean before conv3d",
+    ),
+    "means of small windows": ("F.avg_pool2d(self.c(x), 2)", *WIDE, ""),
+    "means of strided windows": (
+        "F.avg_pool2d(self.c(x), 4)",
+        *conv("2", "4, 6, 3, stride=2, padding=6"),
+        "",
+    ),
+    "what is not linear": ("self.c(x).relu().mean(1)", *PRODUCT, ""),
+}
+
+
+@pytest.mark.parametrize("name", SHRUNK)
+def test_products_and_convolutions_shrink(name: str, tmp_path: Path, compiled_folder: Path) -> None:
+    forward, layers, x, identity = SHRUNK[name]
+    problem = problem_of(tmp_path, forward, layers=layers, x=x)
+    assert problem.module_source is not None
+    found = choices_of(trace(problem.module_source)).identities
+    assert found == ((f"the {identity}",) if identity else ())
+    Planned(problem, "cpp", compiled_folder).check()
+
+
+@pytest.mark.parametrize("place", [0, 1, 6, -2, -1])
+def test_infinity_reaches_means_as_its_results(
+    place: int, tmp_path: Path, compiled_folder: Path
+) -> None:
+    layers, x = conv("1", "1, 3, 3, padding=1", "2, 1, 40")
+    layers += "\nself.c.weight.data = torch.tensor([[[1.0, 1, 1]], [[0, 1, 1]], [[1, 1, -1]]])"
+    problem = problem_of(tmp_path, "self.c(x).mean(2)", layers=layers, x=x)
+    planned = Planned(problem, "cpp", compiled_folder)
+    (given,) = planned.inputs()
+    given[0, 0, place] = float("inf")
+    planned.check(given)
+
+
 @pytest.mark.parametrize("name", EARLY)
 def test_means_come_before_what_is_linear(name: str, tmp_path: Path, compiled_folder: Path) -> None:
     forward, layers, operators = EARLY[name]
@@ -94,3 +212,15 @@ def test_a_problem_can_forbid_algebra(tmp_path: Path) -> None:
     assert "identities" not in render(problem, "cpp", {})
     gathered = [s.shape for s in plan.stages if isinstance(s, Kernel) and s.accumulators]
     assert gathered == [(4, 8, 6, 5)] * 2
+
+
+@pytest.mark.parametrize(("height", "identities"), [(1, ()), (2, ("the mean before conv2d, add",))])
+def test_what_is_taken_first_is_the_same_in_all_cases(
+    height: int, identities: tuple[str, ...], tmp_path: Path
+) -> None:
+    file = tmp_path / "mean_of_a_convolution.yaml"
+    other = PROBLEM.replace("nn.BatchNorm2d(channels)", "nn.Conv2d(channels, 3, 3, padding=1)")
+    other = other.replace(".mean((0, 2, 3))", ".mean((2, 3))").replace("4, 8, 6, 5", "4, 8, 16, 15")
+    file.write_text(other.replace("1, 8, 6, 1", f"1, 8, {height}, 40"))
+    plan = plan_of_problem(load_problem(file), Case(name="main"), "cpu").plan
+    assert plan.identities == identities

@@ -74,9 +74,8 @@ class Waiting:
         """
         gathers = self.gathers(value)
         passes = {(self.types[g.of].shape, g.dims, g.keepdim) for g in gathers.values()}
-        shape = self.types[value].shape
-        alike = all(self.types[name].shape == shape for name in gathers)
-        return passes.pop() if len(passes) == 1 and alike else None
+        shapes = {self.types[name].shape for name in (*gathers, value)} if gathers else set()
+        return passes.pop() if len(passes) == len(shapes) == 1 else None
 
     def gathers(self, value: str) -> dict[str, Gather]:
         """Return the reductions that a value waits for, nearest ones alone."""

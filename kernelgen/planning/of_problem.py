@@ -41,6 +41,23 @@ def plan_of_problem(
     """
     traced = graph_of(problem, main, device)
     choices = choices_of(traced, problem.algebra)
+    try:
+        found = _shared(problem, main, device, traced, choices)
+    except ProblemError:
+        if not choices.means:
+            raise
+        # What is taken first may be another at the sizes of another case.
+        choices = choices._replace(means={})
+        found = _shared(problem, main, device, traced, choices)
+    plan = msgspec.structs.replace(found.plan, identities=choices.identities)
+    plan = with_engines(plan, arch if device == "cuda" else None)
+    return msgspec.structs.replace(found, plan=plan)
+
+
+def _shared(
+    problem: Problem, main: Case, device: Device, traced: Graph, choices: Choices
+) -> ProblemPlan:
+    """Return the plan of all cases, with the engines that every device has."""
     graph = _with_sizes(problem, main, device, traced, choices)
     plan = plan_of_simple(graph)
     free: set[str] = set()
@@ -63,9 +80,7 @@ def plan_of_problem(
         # Sizes that another case shares with the main one.
         shared = dimensions_of(graph).items() & sizes.items()
         bound &= {place for place, _ in shared}
-    target = arch if device == "cuda" else None
-    plan = msgspec.structs.replace(plan, bound=bound, identities=choices.identities)
-    plan = with_engines(plan, target)
+    plan = msgspec.structs.replace(plan, bound=bound)
     return ProblemPlan(graph=graph, plan=plan, free=frozenset(free))
 
 

@@ -273,11 +273,11 @@ class Placing:
                 self._place_as_traced(self.looked_at(name))
                 self.by_layout.add(self.resolved(name))
         arguments = self.resolved_arguments(node)
-        for name in references(*arguments.values()):
+        read = references(*arguments.values())
+        self.in_one_reduce(read)
+        for name in read:
             self.place(name)
-        if node.aten == "view.default" and not self.known.issuperset(
-            references(*arguments.values())
-        ):
+        if node.aten == "view.default" and not self.known.issuperset(read):
             node = msgspec.structs.replace(node, aten="reshape.default")
         stage = self._making.library(node, arguments)
         self.parts |= {(node.name, index): name for index, name in enumerate(stage.results)}

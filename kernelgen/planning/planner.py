@@ -36,7 +36,7 @@ class Choices(NamedTuple):
 
     Attributes:
         norms: names of the nodes that end a norm which stays whole.
-        means: that are taken before what is linear, by their names.
+        means: and sums that are taken before what is linear, by their names.
     """
 
     norms: frozenset[str]
@@ -45,8 +45,8 @@ class Choices(NamedTuple):
     @property
     def identities(self) -> tuple[str, ...]:
         """Identities of algebra that a solution computes by, in words."""
-        found = (", ".join(dict.fromkeys(early.operators)) for early in self.means.values())
-        return tuple(dict.fromkeys(f"the mean before {operators}" for operators in found))
+        found = [(one.kind, ", ".join(dict.fromkeys(one.operators))) for one in self.means.values()]
+        return tuple(dict.fromkeys(f"the {kind} before {operators}" for kind, operators in found))
 
 
 def choices_of(graph: Graph, algebra: Algebra = "allowed") -> Choices:

@@ -3,12 +3,14 @@
 # source: conv2d_avg_pool_sigmoid_sum.yaml (sha256 f0887759fb84f5e3)
 # backend: cpp
 # templates: frame/head.py.jinja (sha256 e36c9f67d85f7646)
+# identities: the mean before conv2d, add
 # render again: kernelgen render conv2d_avg_pool_sigmoid_sum --backend cpp
 """2-D convolution, mean of windows, sigmoid, then the sum of an image.
 
-1. conv2d stays in torch.
-2. The mean of add(conv2d, bias) in windows of 4 x 4.
-3. sum(sigmoid(avg_pool2d)) over dimensions (1, 2, 3).
+1. pad stays in torch.
+2. The mean of pad in windows of 4 x 4.
+3. conv2d stays in torch.
+4. sum(sigmoid(add(conv2d, bias))) over dimensions (1, 2, 3).
 
 Written for x of shape (2, 8, 38, 46); other shapes are taken as well.
 
@@ -75,27 +77,26 @@ struct Sum {
   void merge(const Sum& other) { total += other.total; }
 };
 
-// The mean of add(conv2d, bias) in windows of 4 x 4.
-namespace add_mean_pool_windows {
+// The mean of pad in windows of 4 x 4.
+namespace mean_pool_windows {
 
 // The window.
-constexpr int kKernelH = 4, kStrideH = 4, kPaddingH = 0, kDilationH = 1;
-constexpr int kKernelW = 4, kStrideW = 4, kPaddingW = 0, kDilationW = 1;
+constexpr int kKernelH = 4, kStrideH = 1, kPaddingH = 0, kDilationH = 1;
+constexpr int kKernelW = 4, kStrideW = 1, kPaddingW = 0, kDilationW = 1;
 using Value = float;  // of what is gathered
 constexpr Value kNothing = 0;
 
 inline Value combined(Value a, Value b) { return a + b; }
 
-}  // namespace add_mean_pool_windows
+}  // namespace mean_pool_windows
 
 // Gathers each window's rows into one, column by column, and then the windows along it.
-extern "C" void add_mean_pool_run(
-    const float* conv2d, const float* bias, float* out, int64_t planes,
+extern "C" void mean_pool_run(
+    const float* pad, float* out, int64_t planes,
     int64_t height, int64_t width,
     int64_t count_h, int64_t count_w,
-    int64_t bias_inner, int64_t bias_size,
     int threads) {
-  using namespace add_mean_pool_windows;
+  using namespace mean_pool_windows;
   const int64_t rows = planes * count_h;
   const int64_t span = (count_w - 1) * kStrideW + (kKernelW - 1) * kDilationW + 1;
   const int64_t columns = std::min(width, span - kPaddingW);
@@ -113,9 +114,8 @@ extern "C" void add_mean_pool_run(
 #pragma omp simd
         for (int64_t w = 0; w < columns; ++w) {
           const int64_t i = first + w;
-          const float conv2d_i = conv2d[i];
-          const float bias_i = bias[i / bias_inner % bias_size];
-          gathered[w] = combined(conv2d_i + bias_i, gathered[w]);
+          const float pad_i = pad[i];
+          gathered[w] = combined(pad_i, gathered[w]);
         }
       }
       for (int64_t o = 0; o < count_w; ++o) {
@@ -128,26 +128,25 @@ extern "C" void add_mean_pool_run(
   }
 }
 
-// sum(sigmoid(avg_pool2d)) over dimensions (1, 2, 3).
-namespace sigmoid_sum_reduce {
+// sum(sigmoid(add(conv2d, bias))) over dimensions (1, 2, 3).
+namespace add_sigmoid_sum_reduce {
 namespace {  // what others could replace when it is loaded would not be inlined
 
 constexpr int kColumns = 1;  // rows whose elements lie side by side
 constexpr int kChunk = 256;
 
 struct Arguments {
-  const float* avg_pool2d;
+  const float* conv2d;
+  const float* bias;  // element i goes with i / inner % size
   float* out;
   int64_t rows, length;
+  int64_t bias_inner, bias_size;
 };
 
-float computed(float avg_pool2d) {
-  return sigmoid(avg_pool2d);
+float computed(float conv2d, float bias) {
+  return sigmoid(conv2d + bias);
 }
 
-float value_at(const Arguments& a, int64_t i) {
-  return computed(a.avg_pool2d[i]);
-}
 using State = Sum;
 
 State nothing(const Arguments& a, int64_t row) {
@@ -159,22 +158,35 @@ void finish(const Arguments& a, int64_t i, const State& state) {
   a.out[i] = sum;
 }
 
+// So many elements lie side by side, and of what repeats share an element or take neighbours.
+int64_t run_of(const Arguments& a) { return std::min<int64_t>({a.bias_size == 1 ?
+    INT64_MAX : a.bias_inner}); }
+
 void gather(const Arguments& a, int64_t row, int, int64_t begin, int64_t end, State* state) {
   *state = nothing(a, row);
+  const int64_t run = run_of(a);
   float v[kChunk];
   for (int64_t at = begin; at < end; at += kChunk) {
     const int some = static_cast<int>(std::min<int64_t>(kChunk, end - at));
-    for (int j = 0; j < some; ++j) v[j] = value_at(a, row * a.length + at + j);
+    for (int j = 0, next; j < some; j = next) {
+      next = j + static_cast<int>(std::min<int64_t>(some - j, run - (at + j) % run));
+      const int64_t from = row * a.length + at + j;
+      const float bias_i = a.bias[from / a.bias_inner % a.bias_size];
+      for (int k = j; k < next; ++k) {
+        const int64_t i = from + k - j;
+        v[k] = computed(a.conv2d[i], bias_i);
+      }
+    }
     state->add(v, some, at, 1);
   }
 }
 }  // namespace
-}  // namespace sigmoid_sum_reduce
+}  // namespace add_sigmoid_sum_reduce
 
-extern "C" void sigmoid_sum_run(const float* avg_pool2d, float* out, int64_t rows, int64_t length,
-    int threads) {
-  using namespace sigmoid_sum_reduce;
-  const Arguments a = {avg_pool2d, out, rows, length};
+extern "C" void add_sigmoid_sum_run(const float* conv2d, const float* bias, float* out,
+    int64_t rows, int64_t length, int64_t bias_inner, int64_t bias_size, int threads) {
+  using namespace add_sigmoid_sum_reduce;
+  const Arguments a = {conv2d, bias, out, rows, length, bias_inner, bias_size};
   // Few long rows are cut into slices, as many on any number of threads.
   const int64_t tiles = (rows + kColumns - 1) / kColumns;
   const int64_t slices = std::max<int64_t>(1, std::min<int64_t>(64 / tiles, length / 4096));
@@ -293,35 +305,35 @@ def _expect(name: str, found: object, expected: object) -> None:
         raise ValueError(f"{name}: the file is for {expected}, got {found}; render it again")
 
 
-def _add_mean_pool(conv2d: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
-    """Return the mean of add(conv2d, bias) in windows of 4 x 4."""
-    shape = _broadcast(conv2d.shape, bias.shape)
-    conv2d = _readable("conv2d", conv2d, torch.float32, shape)
-    bias, *bias_repeats = _along("bias", bias, shape, -3, -2, torch.float32)
+def _mean_pool(pad: torch.Tensor) -> torch.Tensor:
+    """Return the mean of pad in windows of 4 x 4."""
+    pad = _readable("pad", pad, torch.float32)
+    shape = pad.shape
     if len(shape) <= 2:
         raise ValueError(f"expected 3 dimensions or more, got {tuple(shape)}")
-    windows = ((4, 4, 0, 1, False), (4, 4, 0, 1, False))
+    windows = ((4, 1, 0, 1, False), (4, 1, 0, 1, False))
     counts = [_windows(size, *window) for size, window in zip(shape[-2:], windows)]
-    out = torch.empty((*shape[:-2], *counts), dtype=torch.float32, device=conv2d.device)
+    out = torch.empty((*shape[:-2], *counts), dtype=torch.float32, device=pad.device)
     if out.numel() > 0:
-        tensors = (conv2d, bias, out)
-        sizes = (shape[:-2].numel(), *shape[-2:], *counts, *bias_repeats)
-        _launch("add_mean_pool", tensors, sizes)
+        tensors = (pad, out)
+        sizes = (shape[:-2].numel(), *shape[-2:], *counts)
+        _launch("mean_pool", tensors, sizes)
     return out
 
 
-def _sigmoid_sum(avg_pool2d: torch.Tensor) -> torch.Tensor:
-    """Return sum(sigmoid(avg_pool2d)) over dimensions (1, 2, 3)."""
-    shape = avg_pool2d.shape
+def _add_sigmoid_sum(conv2d: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+    """Return sum(sigmoid(add(conv2d, bias))) over dimensions (1, 2, 3)."""
+    shape = _broadcast(conv2d.shape, bias.shape)
     _expect("the number of dimensions", len(shape), 4)
-    avg_pool2d = _readable("avg_pool2d", avg_pool2d, torch.float32, shape)
+    conv2d = _readable("conv2d", conv2d, torch.float32, shape)
+    bias, *bias_repeats = _along("bias", bias, shape, -3, -2, torch.float32)
     kept, length = torch.Size((shape[0],)), shape[1:4].numel()
-    out = torch.empty(kept, dtype=torch.float32, device=avg_pool2d.device)
+    out = torch.empty(kept, dtype=torch.float32, device=conv2d.device)
     rows = kept.numel()
     if rows > 0:
-        tensors = (avg_pool2d, out)
-        sizes = (rows, length)
-        _launch("sigmoid_sum", tensors, sizes)
+        tensors = (conv2d, bias, out)
+        sizes = (rows, length, *bias_repeats)
+        _launch("add_sigmoid_sum", tensors, sizes)
     return out
 
 
@@ -336,9 +348,11 @@ class ModelNew(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         conv = self.conv
-        unbiased_conv2d = torch.ops.aten.conv2d.default(x, conv.weight, None)
-        avg_pool2d = _add_mean_pool(unbiased_conv2d, conv.bias.view([-1, 1, 1]))
-        return _sigmoid_sum(avg_pool2d)
+        avg_pool2d_pad_1 = torch.ops.aten.pad.default(conv.weight, [3, 3, 3, 3], 'constant', None)
+        avg_pool2d_avg_pool2d_2 = _mean_pool(avg_pool2d_pad_1)
+        avg_pool2d_conv2d_3 = torch.ops.aten.conv2d.default(x, avg_pool2d_avg_pool2d_2, None,
+            [4, 4], [0, 0], [1, 1], 1)
+        return _add_sigmoid_sum(avg_pool2d_conv2d_3, conv.bias.view([-1, 1, 1]))
 
 
 def get_inputs():

@@ -11,10 +11,12 @@ from kernelgen.engines.architectures import Architecture
 from kernelgen.engines.convolution.few import few_of
 from kernelgen.engines.convolution.moments import with_moments
 from kernelgen.engines.convolution.record import (
+    CONVOLUTIONS,
     CONVOLVED,
     Convolution,
     ConvolutionWay,
     Geometry,
+    geometry_of,
     three,
 )
 from kernelgen.engines.convolution.tails import tail_names, with_tail
@@ -40,17 +42,6 @@ from kernelgen.engines.text.reading import Reading
 from kernelgen.engines.text.stage_text import StageText, body_of, definition_of, filled, in_words
 from kernelgen.graph.graph import Reference, TensorType
 
-_DIMS = {
-    "conv1d.default": 1,
-    "conv2d.default": 2,
-    "conv3d.default": 3,
-    "conv1d.padding": 1,
-    "conv2d.padding": 2,
-    "conv3d.padding": 3,
-    "conv_transpose1d.default": 1,
-    "conv_transpose2d.input": 2,
-    "conv_transpose3d.input": 3,
-}
 # About the smallest that were timed. Networks have many smaller ones, whose few tiles leave devices
 # idle, and which are over before our launches are.
 _LEAST_RESULTS = 1 << 23
@@ -77,11 +68,13 @@ class ConvolutionEngine(Engine[Convolution]):
     ) -> Convolution | None:
         """Return a convolution in place of one of torch's, which stays where that is as fast."""
         del weights
-        found = _geometry(stage, types) if stage.aten in _DIMS and arch == "sm_90a" else None
-        if found is None or (way := _way(found)) is None:
+        if stage.aten not in CONVOLUTIONS or arch != "sm_90a":
             return None
         (out,) = stage.types
         assert out is not None
+        found = geometry_of(stage.aten, stage.arguments, out, types)
+        if found is None or (way := _way(found)) is None:
+            return None
         values = [stage.arguments["input"], stage.arguments["weight"]]
         operands = [
             Operand(name=name, value=value.name, type=types[value.name])
@@ -92,7 +85,7 @@ class ConvolutionEngine(Engine[Convolution]):
         beside: tuple[Operand, ...] = ()
         epilogue: tuple[Step, ...] = ()
         if isinstance(bias := stage.arguments.get("bias"), Reference):
-            span = (-_DIMS[stage.aten] - 1, -_DIMS[stage.aten])
+            span = (-CONVOLUTIONS[stage.aten] - 1, -CONVOLUTIONS[stage.aten])
             added = Operand(
                 name="bias", value=bias.name, type=types[bias.name], pattern="along", span=span
             )
@@ -102,14 +95,14 @@ class ConvolutionEngine(Engine[Convolution]):
         return Convolution(
             name=aten,
             aten=aten,
-            dims=_DIMS[stage.aten],
+            dims=CONVOLUTIONS[stage.aten],
             shape=out.shape,
             operands=tuple(operands),
             beside=beside,
             epilogue=epilogue,
             results=(Result(value=stage.name, of="biased" if beside else CONVOLVED, type=out),),
             geometry=found,
-            extra=three(stage.arguments.get("output_padding", 0), _DIMS[stage.aten], 0),
+            extra=three(stage.arguments.get("output_padding", 0), CONVOLUTIONS[stage.aten], 0),
             biased=bool(beside),
             way=way,
         )
@@ -245,46 +238,6 @@ def _result_in_words(stage: Convolution) -> str:
         return filled(in_words(tail.steps, stage.result.of), gathered)
     known = {name: filled(in_words(tail.steps, of), gathered) for name, of in tail.outcome.items()}
     return filled(in_words(tail.after, stage.result.of), known | {tail.held: before})
-
-
-def _geometry(stage: Library, types: Mapping[str, TensorType]) -> Geometry | None:
-    """Return the sizes of a convolution of torch's; None if it is of other types."""
-    given, dims = stage.arguments, _DIMS[stage.aten]
-    inputs = [given["input"], given["weight"]]
-    names = [one.name for one in inputs if isinstance(one, Reference) and one.name in types]
-    (out,) = stage.types
-    if len(names) != len(inputs) or out is None:
-        return None
-    of, weight = types[names[0]], types[names[1]]
-    if any(one.dtype != "float32" or 0 in one.shape for one in (of, weight, out)):
-        return None
-    transposed = "transpose" in stage.aten
-    groups = given.get("groups", 1)
-    assert isinstance(groups, int)
-    kernel = three(weight.shape[-dims:], dims, 1)
-    dilation = three(given.get("dilation", 1), dims, 1)
-    padding = given.get("padding", 0)
-    if padding == "same":
-        around = [(size - 1) * far for size, far in zip(kernel, dilation, strict=True)]
-        if any(one % 2 for one in around):
-            return None  # one more on one side
-        padding = tuple(one // 2 for one in around[-dims:])
-    elif padding == "valid":
-        padding = 0
-    channels, filters = weight.shape[:2] if transposed else (weight.shape[1], weight.shape[0])
-    return Geometry(
-        images=of.shape[0] if len(of.shape) > dims + 1 else 1,
-        groups=groups,
-        channels=channels // groups if transposed else channels,
-        filters=filters if transposed else filters // groups,
-        input=three(of.shape[-dims:], dims, 1),
-        kernel=kernel,
-        output=three(out.shape[-dims:], dims, 1),
-        stride=three(given.get("stride", 1), dims, 1),
-        padding=three(padding, dims, 0),
-        dilation=dilation,
-        transposed=transposed,
-    )
 
 
 def _way(g: Geometry) -> ConvolutionWay | None:

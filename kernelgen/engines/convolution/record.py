@@ -1,17 +1,30 @@
 """The record of a convolution."""
 
+from collections.abc import Mapping
 from math import prod
 from typing import Literal
 
 import msgspec
 
 from kernelgen.engines.stage import Kernel, Step, StepValue
+from kernelgen.graph.graph import Argument, Reference, TensorType
 
 CONVOLVED = "convolved"
 """The sum of products in a convolution's epilogue; no operand and no step has the name."""
 
 MEAN, VARIANCE, COUNT = MOMENTS = ("means", "variances", "pixel_counts")
 """Outcomes of an image's pixels of a filter: of what each becomes, and their number."""
+
+CONVOLUTIONS = {
+    f"conv{transposed}{dims}d.{overload}": dims
+    for dims in (1, 2, 3)
+    for transposed, overload in (
+        ("", "default"),
+        ("", "padding"),
+        ("_transpose", "default" if dims == 1 else "input"),
+    )
+}
+"""torch's operators -> the dimensions over which their filters move."""
 
 ConvolutionWay = Literal["tensor", "few", "direct"]
 Three = tuple[int, int, int]
@@ -143,3 +156,44 @@ def three(given: object, dims: int, missing: int) -> Three:
     whole = whole * dims if len(whole) == 1 else whole
     three = [missing] * (3 - dims) + whole
     return (three[0], three[1], three[2])
+
+
+def geometry_of(
+    aten: str, given: Mapping[str, Argument], out: TensorType, types: Mapping[str, TensorType]
+) -> Geometry | None:
+    """Return the sizes of a convolution of torch's; None if it is of other types."""
+    dims = CONVOLUTIONS[aten]
+    inputs = [given["input"], given["weight"]]
+    names = [one.name for one in inputs if isinstance(one, Reference) and one.name in types]
+    if len(names) != len(inputs):
+        return None
+    of, weight = types[names[0]], types[names[1]]
+    if any(one.dtype != "float32" or 0 in one.shape for one in (of, weight, out)):
+        return None
+    transposed = "transpose" in aten
+    groups = given.get("groups", 1)
+    assert isinstance(groups, int)
+    kernel = three(weight.shape[-dims:], dims, 1)
+    dilation = three(given.get("dilation", 1), dims, 1)
+    padding = given.get("padding", 0)
+    if padding == "same":
+        around = [(size - 1) * far for size, far in zip(kernel, dilation, strict=True)]
+        if any(one % 2 for one in around):
+            return None  # one more on one side
+        padding = tuple(one // 2 for one in around[-dims:])
+    elif padding == "valid":
+        padding = 0
+    channels, filters = weight.shape[:2] if transposed else (weight.shape[1], weight.shape[0])
+    return Geometry(
+        images=of.shape[0] if len(of.shape) > dims + 1 else 1,
+        groups=groups,
+        channels=channels // groups if transposed else channels,
+        filters=filters if transposed else filters // groups,
+        input=three(of.shape[-dims:], dims, 1),
+        kernel=kernel,
+        output=three(out.shape[-dims:], dims, 1),
+        stride=three(given.get("stride", 1), dims, 1),
+        padding=three(padding, dims, 0),
+        dilation=dilation,
+        transposed=transposed,
+    )

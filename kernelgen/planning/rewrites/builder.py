@@ -26,18 +26,19 @@ class Builder:
 
     Attributes:
         nodes: so far, in order; their names start with that of the operator's result.
+        types: of the values before the operator, to which those of new ones are added.
     """
 
     def __init__(self, node: Node, types: dict[str, TensorType]) -> None:
-        """Take the operator, and the types of the values before it, to which new ones are added."""
+        """Take the operator, and types of values."""
         self.nodes: list[Node] = []
         self._node = node
-        self._types = types
+        self.types = types
 
     def type_of(self, value: Argument) -> TensorType:
         """Return the type of a value of the graph, of before or from here."""
         assert isinstance(value, Reference)
-        return self._types[value.name]
+        return self.types[value.name]
 
     def emit(
         self,
@@ -45,6 +46,7 @@ class Builder:
         arguments: Mapping[str, Argument],
         shape: Sequence[int],
         dtype: str = "float32",
+        named: tuple[str, ...] = (),
     ) -> Reference:
         """Add a node of one contiguous result, and return that."""
         name = f"{self._node.name}_{without_overload(aten)}_{len(self.nodes) + 1}"
@@ -54,11 +56,12 @@ class Builder:
             aten=aten,
             arguments=dict(arguments),
             given=len(arguments),
+            named=named,
             results=(found,),
             module=self._node.module,
         )
         self.nodes.append(node)
-        self._types[name] = found
+        self.types[name] = found
         return Reference(name)
 
     def pointwise(self, aten: str, *values: Argument) -> Reference:
@@ -66,7 +69,7 @@ class Builder:
         arguments = dict(zip(_PARAMETERS[aten], values, strict=False))
         found = operator_for(aten, arguments)
         assert found is not None, f"{aten} has no row for {arguments}"
-        read = [self._types[name] for name in references(*arguments.values())]
+        read = [self.types[name] for name in references(*arguments.values())]
         kind = found[0].result
         like = arguments.get("self")
         if kind != "like":

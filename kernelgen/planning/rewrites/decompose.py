@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
+from kernelgen.engines.convolution.record import CONVOLUTIONS
 from kernelgen.engines.gathers import REDUCTIONS
 from kernelgen.engines.operators import operator_for
 from kernelgen.engines.pool.window import POOLINGS
@@ -46,15 +47,6 @@ _TABLE: Mapping[str, Decomposition] = {
     **STATISTICS,
     **dict.fromkeys(FILLS, _filled),
     "copy.default": _copied,
-}
-# The dimensions that a window moves over.
-_CONVOLUTIONS = {
-    "conv1d.default": 1,
-    "conv2d.default": 2,
-    "conv3d.default": 3,
-    "conv_transpose1d.default": 1,
-    "conv_transpose2d.input": 2,
-    "conv_transpose3d.input": 3,
 }
 
 
@@ -121,7 +113,7 @@ def _with_biases_apart(graph: Graph) -> Graph:
     def become(node: Node, b: Builder) -> list[Node]:
         bias, rank, found = (
             node.arguments.get("bias"),
-            _CONVOLUTIONS.get(node.aten),
+            CONVOLUTIONS.get(node.aten),
             node.results[0],
         )
         if node.name in kept or rank is None or bias is None:
