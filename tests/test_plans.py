@@ -96,6 +96,11 @@ MODELS = {
     "two_reductions_in_one_pass": Sample(
         forward="return x.mean(1) + x.amax(1)", stages="reduce:mean,max"
     ),
+    "what_torch_reads_of_one_pass": Sample(
+        forward="return torch.stack((x.mean(1), x.amax(1), x.sum(0)[:4]))",
+        inputs="x=4,8",
+        stages="reduce:mean,max reduce:sum view:slice library:stack",
+    ),
     "running_mean": Sample(
         layers="self.register_buffer('mean', torch.zeros(8))",
         forward="self.mean.mul_(0.9).add_(0.1 * x.mean(0))\nreturn x - self.mean",
