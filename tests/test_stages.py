@@ -15,6 +15,7 @@ import torch
 from planned_models import Planned, problem_of
 
 from kernelgen.engines.product import claims
+from kernelgen.engines.reduce import reduce
 from kernelgen.problem.record import Backend, Device
 
 pytestmark = pytest.mark.sampled(rest="ci")
@@ -108,6 +109,13 @@ REDUCTIONS = [
     # Columns.
     Sample(statistics("1"), "x=3,20,7", "2,5,70"),
     Sample(statistics("0"), "x=40,6", "9,3;33,65"),
+    # Four neighbouring columns of a thread, but for sizes that are no multiple of that.
+    around(f"(({BEFORE}).amax(1), ({BEFORE}).var(1))", text="kAcross * (main ? 4 : 1)"),
+    Sample(statistics("1"), "x=3,20,8", "2,5,72;2,5,7;1,131,4", text="gather_columns<true>"),
+    Sample("(x.var(1), x.logsumexp(1), x.argmin(1))", "x=2,600,8", "1,3,132", data=FAR[:1],
+           text="gather_columns<true>"),
+    Sample("(x.sum(0), x.std(0), torch.argmin(x, 0))", "x=5000,4", "1301,72;2,5",
+           data=("x + 1000",), text="combine<<<"),
     # Neither: permuted.
     Sample(statistics("(0, 2)"), "x=3,4,5,6", "2,3,2,3"),
     Sample(statistics("(1, 3)"), "x=2,3,4,2,3", "1,2,3,4,5"),
@@ -481,6 +489,19 @@ def test_a_stage_gives_what_torch_gives(
     if sample in PRODUCTS:
         assert planned.text.count('_multiply("') == 1
         assert not re.search(r"aten\.(einsum|matmul|bmm|mm)\b", planned.text)
+    keep_contract(planned, sample)
+
+
+@pytest.mark.parametrize("forward", [statistics("-1"), EXTREMES, f"({BEFORE}).var(-1)"])
+def test_few_threads_of_a_short_row_read_ahead(
+    forward: str, tmp_path: Path, compiled_folder: Path
+) -> None:
+    sample = Sample(forward, "x=9,64", "5,96;3,40;2,7;8,66", launches=0)
+    if BEFORE in forward:
+        sample = around(forward, 64)
+    with mock.patch.object(reduce, "_BUSY", 1):  # rows as many as they would have to be
+        planned = made(sample, "cuda", tmp_path, compiled_folder)
+    assert re.search("kGroup = [48];", planned.text)
     keep_contract(planned, sample)
 
 

@@ -27,22 +27,23 @@ CPP_WORDS = frozenset(
 _TAKEN = CPP_WORDS | frozenset(
     """
     a across_block across_lanes add address after aligned all and any arguments around as_int at
-    base before begin best better block blocks break c carry channels class column columns combine
-    combined computed continue copysign correction count count_d count_h count_w counts covered
-    cudaGetLastError d depth distance divisor else end exact exists fast_exp filters finish first
-    first_d first_h first_of first_out first_plane first_row first_slice for found four four_at
-    four_of fours from front gather gather_columns gather_rows gathered given grid group groups h
-    half height high i if inclusive index inner inside int64_t is_aligned is_beyond is_for_lines
-    is_for_vectors is_inside is_main is_of is_read j joined k kept kernel lane lanes larger lead
-    left len length line load low main map_elements map_held map_segments map_vectors mapped merge
-    merged mine most next next_run not nothing num_threads number o of_lane of_row of_rows of_warp
-    of_warps offset offset_of one or other others out outcome outer outputs own padding partials
-    piece pieces place places plane planes pool_rows pooled position prepared product raise_to range
-    read reduction repeated repeats rest rest_of return round rounds row row_d row_h rows run run_of
-    runs same scan_columns scan_rows scanned schedule segment segments shape shares shift size sizes
-    slice slices smaller some some_at span start state states std step steps stop store stream strip
-    strips T t tap tensors thread threads tile tiles to top torch turn upto v value value_at values
-    w warp while whole width windows wins workspace zip
+    base before begin best better bit block blocks break c carry channels class column columns
+    combine combined computed continue copysign correction count count_d count_h count_w counts
+    covered cudaGetLastError d depth distance divisor else end exact exists fast_exp filters finish
+    first first_d first_h first_of first_out first_plane first_row first_slice for found four
+    four_at four_of fours from front gather gather_columns gather_rows gathered given grid group
+    groups h half height high i if inclusive index inner inside int64_t is_aligned is_beyond
+    is_for_lines is_for_vectors is_inside is_main is_of is_read j joined k kept kernel lane lanes
+    larger lead left len length line load low main map_elements map_held map_segments map_vectors
+    mapped memcpy merge merged mine most next next_run not nothing num_threads number o of_lane
+    of_row of_rows of_warp of_warps offset offset_of one or other others out outcome outer outputs
+    own padding partials piece pieces place places plane planes pool_rows pooled position prepared
+    product raise_to range read reduction repeated repeats rest rest_of return round rounds row
+    row_d row_h rows run run_of runs same scan_columns scan_rows scanned schedule segment segments
+    shape shares shift size sizes slice slices smaller some some_at span start state state_of states
+    std step steps stop store stream strip strips T t tap tensors thread threads tile tiles to top
+    torch turn upto v value value_at value_of values w warp while whole width windows wins words
+    workspace zip
     """.split()  # noqa: SIM905 - a list of words reads best as words
 )
 _FUNCTIONS = {

@@ -24,6 +24,8 @@ _BLOCKS = 2112  # that keep a large GPU busy
 _THREADS = 256
 _MOST_THREADS = 1024
 _WARP = 32
+_FILLED = 16  # neighbours that threads of a row read together, at least: two sectors
+_BUSY = 1 << 17  # threads that keep a large GPU busy
 _LONG_COLUMN = 512
 _SHORT_COLUMN = 64
 _SHARED_WORDS = 6144  # doubles of shared memory that a block has without asking for more
@@ -102,17 +104,18 @@ def _text(stage: Reduce, backend: Backend) -> StageText:
     results = named_results(stage, after.values)
     spread_operands = [o for o in operands if o.repeats]
     cuda = backend == "cuda"
-    vectors = cuda and not plan.columns and plan.neighbours % VECTOR == 0
-    vectors = vectors and any(o.reading == "vector" for o in operands)
+    neighbours = plan.inner if plan.columns else plan.neighbours
+    vectors = cuda and neighbours % VECTOR == 0 and any(o.reading == "vector" for o in operands)
     width = VECTOR if vectors and all(o.reading != "none" for o in operands) else 1
     words = sum(s.words for s in states)
-    threads, group = _threads(plan, width)
+    whole = sum(operand.reading == "vector" for operand in operands) or 1
+    ahead = max(2, (VECTOR if width == VECTOR else 8) // whole)
+    threads, group = _threads(plan, width, ahead)
     if group > _THREADS:
         width = 1  # so little that it is not worth a kernel of its own
-    whole = sum(operand.pattern == "each" for operand in operands)
     column_count = _columns(plan, _THREADS // 4)
     if plan.length <= _SHORT_COLUMN and plan.outer * plan.inner >= _BLOCKS * _THREADS:
-        column_count = _columns(plan, _THREADS)  # a thread's, which has to share it with nobody
+        column_count = _columns(plan, _THREADS * width)  # of threads that share them with nobody
     if plan.columns:
         tiles, least = -(-plan.inner // column_count) * plan.outer, threads
     else:
@@ -124,6 +127,10 @@ def _text(stage: Reduce, backend: Backend) -> StageText:
     if long and words * _MOST_THREADS <= _SHARED_WORDS:
         # Large blocks: those that run at once read fewer places, so that memory keeps pages open.
         threads, column_count = _MOST_THREADS, _columns(plan, _MOST_THREADS // 8)
+    across = max(1, column_count // width)
+    # So many reads under way together that a column's lanes wait the fewest times.
+    reads = -(-plan.length * across // threads) if plan.columns else ahead
+    ahead = min(range(ahead, 1, -1), key=lambda ahead: reads // ahead + reads % ahead)
     has_main = width == VECTOR or (cuda and bool(spread_operands))
     by_elements = width == 1 and (cuda or not (plan.inner_text or spread_operands))
     # Of C++, measured with cold caches: longer chunks slow sums down, and speed these two up.
@@ -187,11 +194,11 @@ def _text(stage: Reduce, backend: Backend) -> StageText:
         "main": "<kMain>" if specialised else "",
         "is_main": _is_main(operands, plan, width),
         "columns": plan.columns,
-        "column_count": column_count,
+        "across": across,
         "threads": threads,
         "group": group,
         "width": width,
-        "ahead": max(2, (8 if plan.columns or width == 1 else 4) // max(1, whole)),
+        "ahead": ahead,
         "chunk": (8 if plan.columns else width) if cuda else chunk,
         "sliced": sliced,
         "slices": _BLOCKS,
@@ -261,7 +268,8 @@ def _is_main(operands: list[Reading], plan: Geometry, width: int) -> str:
     if width == VECTOR:
         parts = [f"is_aligned({o.name})" for o in operands if o.reading == "vector"]
         # An operand that is the same for four neighbours, or is read with them.
-        parts += [f"{'piece' if plan.inner_text else 'length'} % 4 == 0"]
+        neighbours = "inner" if plan.columns else "piece" if plan.inner_text else "length"
+        parts += [f"{neighbours} % {VECTOR} == 0"]
     for o in spread:
         parts += [f"{o.name}_inner == {o.inner}", f"{o.name}_size == {o.size}"]
     if spread and spread[0].index_type == "unsigned":
@@ -269,14 +277,21 @@ def _is_main(operands: list[Reading], plan: Geometry, width: int) -> str:
     return " && ".join(parts)
 
 
-def _threads(plan: Geometry, width: int) -> tuple[int, int]:
-    """Return the threads of a block and of a row."""
+def _threads(plan: Geometry, width: int, ahead: int) -> tuple[int, int]:
+    """Return the threads of a block and of a row.
+
+    Threads of a short row are so few that each reads `ahead` times at once, where that many are
+    enough for the device and their first reads fill what memory gives at least.
+    """
     rows = plan.inner * plan.outer
     if plan.columns:
         return _THREADS, 1
     if plan.length <= 4 * _THREADS or (plan.length <= 32 * _THREADS and rows >= 64 * _THREADS):
         group = 1
         while group < _WARP and 2 * group * width <= plan.length:
+            enough = group * width >= _FILLED and rows * group >= _BUSY
+            if enough and 2 * group * width * ahead > plan.length:
+                break
             group *= 2
         return _THREADS, group
     if rows * 64 < _BLOCKS and plan.length <= _THREADS * _THREADS:
