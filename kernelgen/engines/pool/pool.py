@@ -1,6 +1,6 @@
 """A pool: the maximum or the mean of a window that moves over the last dimensions."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from math import gcd, prod
 
@@ -14,7 +14,7 @@ from kernelgen.engines.pool.record import POOLED, Pool, Window
 from kernelgen.engines.pool.window import window_of
 from kernelgen.engines.stage import Kernel, Result
 from kernelgen.engines.text.names import element_names, gathered_names, text_of
-from kernelgen.engines.text.reading import VECTOR, power_of_two
+from kernelgen.engines.text.reading import VECTOR, Reading, index_of, power_of_two
 from kernelgen.engines.text.stage_text import StageText, body_of, filled, in_words
 from kernelgen.graph.graph import Node, TensorType
 from kernelgen.problem.record import Backend
@@ -76,7 +76,7 @@ def _made(window: Window, given: Given) -> Pool:
 def _text(stage: Pool, backend: Backend) -> StageText:
     w = stage.window
     rank = len(w.kernel)
-    given = gathered_names(stage, backend, [w.of])
+    given = gathered_names(stage, backend, [w.of], in_32_bits=True)
     by_line = backend == "cuda" and bool(given["spread_before"]) and not given["vectors"]
     by_line &= all(
         o.inner % stage.shape[-1] == 0 or (o.pattern, o.size) == ("along", 1)
@@ -107,6 +107,11 @@ def _text(stage: Pool, backend: Backend) -> StageText:
     given |= {
         "kind": w.kind,
         "by_line": by_line,
+        "columns": True,
+        "at_plane": _at_plane(stage, given["spread_before"]),
+        "condition": _is_main(stage, given["spread_before"]),
+        "main_sizes": stage.shape[-2:],
+        "hangs": w.ceil_mode or any(w.padding),
         "main": "kMain" if by_line else "kVectors",
         "after": after.lines,
         "mapped": after.values[0] if stage.epilogue else "",
@@ -138,6 +143,29 @@ def _text(stage: Pool, backend: Backend) -> StageText:
         "unroll": "" if w.kernel[-1] <= _UNROLLED else " 8",
     }
     return text_of(stage, backend, headline, given)
+
+
+def _at_plane(stage: Pool, spread: Sequence[Reading]) -> dict[str, str]:
+    """Return the indices, at the main shape, of operands that are the same for a plane of lines."""
+    plane = prod(stage.shape[-2:])
+    return {
+        o.name: index_of(o.pattern, o.inner_name, o.size_name, o.index_type, "plane")
+        for o in spread
+        if o.pattern == "along" and o.inner % plane == 0 and len(stage.window.kernel) > 1
+    }
+
+
+def _is_main(stage: Pool, spread: Sequence[Reading]) -> str:
+    """Return the C condition on sizes under which the kernel for the main shape is right."""
+    if not spread:
+        return f"a.width % {VECTOR} == 0"
+    names = ("width", "height", "depth")[: len(stage.window.kernel)]
+    sizes = dict(zip(names, stage.shape[::-1], strict=False))
+    parts = [f"a.{name} == {size}" for name, size in sizes.items()]
+    if spread[0].index_type == "unsigned":
+        images = ("a.height", "a.slices", "a.slices / a.count_d")[len(names) - 1]
+        parts += [f"int64_t{{{images}}} * {prod(sizes.values())} <= UINT32_MAX"]
+    return " && ".join(parts)
 
 
 def _strip(stage: Pool) -> tuple[int, int, int]:

@@ -89,6 +89,8 @@ def gathered_names(
         "value": body.values[0],
         "vectors": vectors,
         "by_line": False,
+        "columns": False,
+        "at_plane": {},
         "main": "kVectors",
     }
 
