@@ -132,7 +132,7 @@ class Planned:
         self.problem, self.backend, self.device = problem, backend, device
         self.text = render_planned(problem, backend, {})
         self.launched: list[str] = []
-        text = self.text.replace("not tensor.is_cuda", f"not tensor.is_{device}")
+        text = self.text.replace(" tensor.is_cuda", f" tensor.is_{device}")
         self.space = vars(run_text("solution", text, "<solution>"))
         if own := re.findall(r"^def (_library_?)\(", text, re.MULTILINE):
             if device == "cpu":
@@ -192,7 +192,7 @@ class Planned:
             return 0
 
         with (
-            mock.patch("torch.cuda.current_device", current_device),
+            mock.patch("torch._C._cuda_getDevice", current_device, create=True),
             mock.patch("torch._C._cuda_getCurrentRawStream", stream_of, create=True),
         ):
             yield
