@@ -13,6 +13,8 @@ _METHODS = frozenset(
     view
     """.split()  # noqa: SIM905 - a list of words reads best as words
 )
+# Functions of torch with an operator's arguments and overloads, which take half of its time.
+_FUNCTIONS = tuple(f"{kind}{dims}d" for kind in ("conv", "conv_transpose") for dims in (1, 2, 3))
 
 
 def render_library(stage: Library) -> StageText:
@@ -28,6 +30,8 @@ def render_library(stage: Library) -> StageText:
         call = f"{_python(first)}.{base}({', '.join(_call(stage, arguments[1:]))})"
     elif base == "numpy_T":
         call = f"{_python(first)}.T"
+    elif base in _FUNCTIONS:
+        call = f"torch.{base}({', '.join(_call(stage, arguments))})"
     elif base == "getitem":
         call = f"{_python(first)}[{arguments[1][1]}]"
     else:
