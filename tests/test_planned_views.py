@@ -6,6 +6,8 @@ import pytest
 import torch
 from planned_models import Planned, problem_of
 
+from kernelgen.problem.record import Backend
+
 IMAGE = {"x": "torch.randn(3, 8, 6, 5)"}
 
 
@@ -70,3 +72,38 @@ def test_a_contiguous_copy_is_viewed_however_an_input_lies(
     planned = Planned(problem_of(tmp_path, forward, **IMAGE), "cpp", compiled_folder)
     for x in torch.randn(3, 8, 6, 5), torch.randn(3, 8, 5, 6).mT, torch.randn(1).expand(3, 8, 6, 5):
         planned.check(x)
+
+
+@pytest.mark.parametrize("backend", ["cuda", "cpp"])
+def test_a_parameter_is_read_as_it_is_where_the_model_reads_a_view(
+    backend: Backend, tmp_path: Path, compiled_folder: Path
+) -> None:
+    layers = "self.norm = nn.BatchNorm2d(8)\nself.w = nn.Parameter(torch.randn(8))"
+    forward = "self.norm(x).relu(), x * self.w.view(-1, 1, 1), self.w.view(-1, 1)"
+    problem = problem_of(tmp_path, forward, layers=layers, **IMAGE)
+    planned = Planned(problem, backend, compiled_folder)
+    models = planned.models()
+    assert planned.text.count("self.w.view(") == 1
+    for model in models:  # memory that is not contiguous
+        model.norm.running_mean = torch.zeros(16)[::2]
+        model.w.data = torch.arange(16.0)[::2]
+    for shape in [(3, 8, 6, 5), (2, 8, 3, 8)]:
+        x = torch.randn(shape)
+        torch.testing.assert_close(planned.run(x, model=models[1]), models[0](x))
+    torch.testing.assert_close(models[1].state_dict(), models[0].state_dict())
+
+
+@pytest.mark.parametrize("backend", ["cuda", "cpp"])
+def test_a_parameter_that_is_read_as_it_is_fits_its_dimension_alone(
+    backend: Backend, tmp_path: Path, compiled_folder: Path
+) -> None:
+    layers = "self.w = nn.Parameter(torch.randn(8))"
+    problem = problem_of(tmp_path, "x * self.w.view(-1, 1, 1)", layers=layers, **IMAGE)
+    planned = Planned(problem, backend, compiled_folder)
+    stage, w = planned.space["_mul"], torch.randn(8)
+    with planned.streaming():
+        for shape in [(3, 8, 6, 5), (3, 1, 6, 8), (8, 6, 5), (6, 5), (1, 8, 0, 5)]:
+            x = torch.randn(shape)
+            torch.testing.assert_close(stage(x, w), x * w.view(-1, 1, 1))
+        with pytest.raises(RuntimeError, match="broadcast"):
+            stage(torch.randn(3, 6, 5, 8), w)

@@ -8,7 +8,7 @@ import msgspec
 
 from kernelgen.engines.engine import Engine, Target
 from kernelgen.engines.stage import Kernel, Operand, StepValue
-from kernelgen.engines.text.names import gathered_names, named_results, text_of
+from kernelgen.engines.text.names import gathered_names, named_results, parts_of, text_of
 from kernelgen.engines.text.reading import VECTOR, Reading, index_of
 from kernelgen.engines.text.stage_text import StageText, in_words
 from kernelgen.problem.record import Backend
@@ -21,6 +21,11 @@ class Map(Kernel, frozen=True, kw_only=True, tag="map"):
     def roots(self) -> tuple[StepValue, ...]:
         """Values that are written."""
         return tuple(result.of for result in self.results)
+
+    @property
+    def spread(self) -> tuple[Operand, ...]:
+        """Operands of which the kernel's Python needs no other shape than where they repeat."""
+        return () if parts_of(self) else tuple(o for o in self.operands if o.pattern == "along")
 
     @property
     def replaceable(self) -> tuple[Operand, ...]:

@@ -29,6 +29,7 @@ class Operand(msgspec.Struct, frozen=True, kw_only=True):
             its elements differ along the dimensions `span` alone; across: it repeats along these,
             its elements differ along all others.
         span: [first, last) of the shape's dimensions, counted from its end: negative, 0 at most.
+        flat: the value has one dimension, that of its type which is not 1.
     """
 
     name: str
@@ -36,6 +37,7 @@ class Operand(msgspec.Struct, frozen=True, kw_only=True):
     type: TensorType
     pattern: Literal["each", "along", "across"] = "each"
     span: tuple[int, int] = (0, 0)
+    flat: bool = False
 
     @property
     def is_number(self) -> bool:
@@ -150,6 +152,11 @@ class Kernel(msgspec.Struct, frozen=True, kw_only=True):
     def replaceable(self) -> tuple[Operand, ...]:
         """Operands in whose memory a result may be: who writes an element has read it, alone."""
         return ()
+
+    @property
+    def spread(self) -> tuple[Operand, ...]:
+        """Operands of which the kernel's Python needs no other shape than where they repeat."""
+        return tuple(o for o in self.beside if o.pattern == "along")
 
     @property
     def mapped_again(self) -> tuple[Operand, ...]:

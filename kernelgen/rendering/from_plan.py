@@ -57,7 +57,7 @@ def plan_text(
 
     The only stage whose kernels have a schedule has this one, or that which its sizes suggest.
     """
-    target = Target(backend, arch, schedule)
+    plan, target = _without_views(plan), Target(backend, arch, schedule)
     stages = list(zip(plan.stages, _texts(plan.stages, target), strict=True))
     called = {"_", "_expect", "getattr", "self", "setattr", "torch", "tuple"}
     called.update(*(re.findall(r"(?<![.\w])\w+(?=\()", text.call) for _, text in stages))
@@ -83,7 +83,7 @@ def plan_text(
     for number, (stage, text) in enumerate(stages):
         results = writes(stage)
         kept = {*plan.outputs, *plan.updates.values(), *read}
-        if _is_view_of_the_models(stage, plan) and read[results[0]] == 1:
+        if _is_view_of_the_models(stage, plan) and read[results[0]] in {0, 1}:
             # Where it is read, it tells more than under a name.
             known[results[0]] = _with_values(text.call, known)
             continue
@@ -259,6 +259,35 @@ def _gathered_for_each(stage: Stage, kernels: Counter[str]) -> list[str]:
         for name, found in zip(stage.results, stage.types, strict=True)
         if kernels[name] > 1 and found is not None and found.strides != strides_of(found.shape)
     ]
+
+
+def _without_views(plan: Plan) -> Plan:
+    """Return a plan whose kernels read parameters and buffers of one dimension as they are.
+
+    Torch takes as long for a view with further dimensions of size 1 as for half a stage.
+    """
+    own = {s.name: s.type.shape for s in plan.sources if s.path and len(s.type.shape) == 1}
+    views: dict[str, tuple[str, int, int]] = {}  # what of, and the span of its dimension
+    for stage in plan.stages:
+        if isinstance(stage, Library) and _is_view_of_the_models(stage, plan) and stage.types[0]:
+            of, shape = reads(stage)[0], stage.types[0].shape
+            if tuple(size for size in shape if size > 1) == own.get(of):
+                first = shape.index(own[of][0]) - len(shape)
+                views[stage.results[0]] = of, first, first + 1
+
+    def flat(stage: Stage) -> Stage:
+        if isinstance(stage, Library):
+            return stage
+        changed = {
+            one.name: msgspec.structs.replace(one, value=views[one.value][0], flat=True)
+            for one in stage.spread
+            if one.value in views and one.span in {views[one.value][1:], (0, 0)}
+        }
+        operands = tuple(changed.get(one.name, one) for one in stage.operands)
+        beside = tuple(changed.get(one.name, one) for one in stage.beside)
+        return msgspec.structs.replace(stage, operands=operands, beside=beside)
+
+    return msgspec.structs.replace(plan, stages=tuple(map(flat, plan.stages)))
 
 
 def _is_view_of_the_models(stage: Stage, plan: Plan) -> bool:

@@ -31,7 +31,7 @@ _OTHER_FLOATS = ("float16", "bfloat16", "float64")
 # Functions that a solution may need beside its stages; each may call those before it.
 _HELPERS = (
     *("function", "launch", "broadcast", "factors", "workspace", "multiply", "readable"),
-    *("along", "across", "windows", "places", "expect"),
+    *("read", "windows", "places", "expect"),
 )
 
 

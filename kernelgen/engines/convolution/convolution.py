@@ -86,8 +86,9 @@ class ConvolutionEngine(Engine[Convolution]):
         epilogue: tuple[Step, ...] = ()
         if isinstance(bias := stage.arguments.get("bias"), Reference):
             span = (-CONVOLUTIONS[stage.aten] - 1, -CONVOLUTIONS[stage.aten])
+            kind = types[bias.name]
             added = Operand(
-                name="bias", value=bias.name, type=types[bias.name], pattern="along", span=span
+                name="bias", value=bias.name, type=kind, pattern="along", span=span, flat=True
             )
             sum_of: dict[str, StepValue] = {"self": CONVOLVED, "other": "bias"}
             beside = (added,)
@@ -205,7 +206,6 @@ class ConvolutionEngine(Engine[Convolution]):
             "depth": STAGE_DEPTH,
             "dims": stage.dims,
             "extra": stage.extra,
-            "bias": stage.beside[0].name if stage.biased else "",
         }
         made = text_of(stage, target.backend, f"{summary}: {_HOW[stage.way]}", given)
         features: Literal["own", ""] = "own" if stage.way == "tensor" else ""

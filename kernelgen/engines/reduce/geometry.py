@@ -51,6 +51,7 @@ class Geometry:
             piece = "1" if self.columns else _product(last)
             self.inner_text = f"{self._inner_only}, {piece}"
         self.length_text = _product([places[d] for d in stage.dims])
+        self.rows_text = _product([places[d] for d in range(rank) if d not in dims])
         sizes = [
             "1" if d in dims else f"shape[{places[d]}]"
             for d in range(rank)
@@ -66,7 +67,7 @@ class Geometry:
 
 
 def _product(dims: list[int]) -> str:
-    """Return the number of elements along dimensions, as Python."""
-    if dims and dims == list(range(dims[0], dims[-1] + 1)) and len(dims) > 1:
+    """Return the number of elements along dimensions, as Python: for a few, a product is fast."""
+    if len(dims) > 2 and dims == list(range(dims[0], dims[-1] + 1)):  # noqa: PLR2004 - a few
         return f"shape[{dims[0]}:{dims[-1] + 1}].numel()"
     return " * ".join(f"shape[{d}]" for d in dims) or "1"

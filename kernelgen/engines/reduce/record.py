@@ -15,6 +15,12 @@ class Reduce(Kernel, frozen=True, kw_only=True, tag="reduce"):
     keepdim: bool
 
     @property
+    def spread(self) -> tuple[Operand, ...]:
+        """Operands of which the kernel's Python needs no other shape than where they repeat."""
+        one = self.keepdim and len(self.shape) == len(self.dims) + 1
+        return self.beside if one else super().spread
+
+    @property
     def replaceable(self) -> tuple[Operand, ...]:
         """Operands of the epilogue that have an element for each result."""
         return tuple(o for o in self.beside if o.pattern == "each" and not o.is_number)

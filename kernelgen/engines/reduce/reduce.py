@@ -210,6 +210,7 @@ def _text(stage: Reduce, backend: Backend) -> StageText:
         "whole": plan.whole,
         "keepdim": stage.keepdim,
         "kept": plan.kept,
+        "rows": plan.rows_text,
         "length": plan.length_text,
         "needs_any": any(a.kind in _NEED_ANY for a in stage.accumulators),
     }

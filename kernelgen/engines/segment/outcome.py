@@ -22,6 +22,7 @@ def segment_names(
     weights = () if extent is None else extent.weights
     others = (o for o in stage.operands if o.name not in weights)
     return given | {
+        "spread": sorted((o for o in operands if o.repeats), key=lambda o: o.name not in weights),
         "formula": formula_of(stage),
         "extent": extent,
         "by_dim": extent.by if extent is not None and extent.kind == "dim" else None,

@@ -26,7 +26,9 @@ def finish_names(
     `late` are read for an element of the result, and not of the stage's shape.
     """
     shapes = dict.fromkeys(late, stage.result.type.shape)
-    beside = [reading_of(o, shapes.get(o.name, stage.shape), OF) for o in stage.beside]
+    # Late ones last, as in Python.
+    read = sorted(stage.beside, key=lambda o: o.name in shapes)
+    beside = [reading_of(o, shapes.get(o.name, stage.shape), OF) for o in read]
     names = {made: made} | {o.name: _element(o, backend, along) for o in beside}
     after = body_of(stage.epilogue, [stage.mapped], backend, names)
     return names_of(stage, backend, (), beside) | {

@@ -23,23 +23,35 @@ def names_of(
 ) -> dict[str, Any]:
     """Return a template's names for what a stage reads, also beside what it gathers."""
     read, results = (*operands, *beside), stage.results
+    tensors = [o for o in operands if not o.is_number]
+
+    def memory(dtype: str, shape: str = "") -> str:
+        """Return Python for memory of a shape, or the stage's; torch takes short calls faster."""
+        like = next((o for o in tensors if o.pattern == "each" and not shape), tensors[0])
+        new = "torch.empty_like({})" if like.pattern == "each" and not shape else "{}.new_empty({})"
+        end = "" if like.dtype == dtype else f", dtype=torch.{dtype}"
+        return new.format(like.name, shape or "shape").replace(")", f"{end})")
+
     return {
         "name": stage.name,
         "definition": definition_of(stage),
         "operands": operands,
-        "tensors": [o for o in operands if not o.is_number],
+        "tensors": tensors,
+        "memory": memory,
         "beside_tensors": [o for o in beside if not o.is_number],
         "numbers": [o for o in read if o.is_number],
         "spread": [o for o in read if o.repeats],
+        "more_sizes": ", *repeats" * any(o.repeats for o in operands)
+        + ", *beside_repeats" * any(o.repeats for o in beside),
         "out_type": C_TYPES[results[0].type.dtype],
         "out_dtype": results[0].type.dtype,
         "rank": len(stage.shape),
         "backend": backend,
-        "parts": _parts(stage),
+        "parts": parts_of(stage),
     }
 
 
-def _parts(stage: Kernel) -> list[tuple[str, ...]]:
+def parts_of(stage: Kernel) -> list[tuple[str, ...]]:
     """Return sets of tensors that have the stage's shape alone, where others are read beside them.
 
     Something that is written or gathered is computed from each. Where an input has one element

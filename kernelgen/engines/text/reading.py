@@ -25,6 +25,7 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True):
             At the main shape.
         reading: how four neighbours are read: as a vector, as one element for all, or not at once.
         first, last: the span of the pattern.
+        flat: it has one dimension, whatever it reads as.
         element: the C expression that reads it in a kernel for every input.
         at: its index in a kernel for the main shape; "" of a number.
         inner_name, size_name: of these two as constants there.
@@ -42,6 +43,7 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True):
     reading: Literal["vector", "one", "number", "none"]
     first: int
     last: int
+    flat: bool
     element: str
     at: str
     inner_name: str
@@ -120,6 +122,7 @@ def reading_of(
         reading=_reading(pattern, inner, size),
         first=first,
         last=last,
+        flat=operand.flat,
         element=element,
         at="" if pattern == "number" else index_of(pattern, *constants, index_type),
         inner_name=constants[0],
