@@ -2,7 +2,7 @@
 # problem: avg_pool_3d
 # source: avg_pool_3d.yaml (sha256 f134706dee0657fe)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 4eb4ad1953a44008)
+# templates: frame/head.py.jinja (sha256 b4ba7e6c35e72dfe)
 # render again: kernelgen render avg_pool_3d
 """3-D average pooling with padding and stride 2.
 
@@ -68,6 +68,8 @@ constexpr int kStrip = 2, kStrips = 2, kRows = kStrip * kStrips;
 constexpr int kOutputs = 128;  // of a row, of a block
 constexpr int kFours = 65;  // that cover a row's windows, from an aligned one on
 constexpr int kThreads = (kStrips * kFours + 31) / 32 * 32;
+// Without so many of a multiprocessor, the compiler delays reads to make room for more.
+constexpr int kBlocks = kThreads < 512 ? 512 / kThreads : 1;
 // A row's outputs are kPieces pieces; of each, kLanes threads compute kEach, kLanes apart.
 constexpr int kLanes = 32, kEach = 4, kPieces = 1;
 // A strip's windows span kLines lines, kPitch rows apart, of which kBatch are read at once. Windows
@@ -87,18 +89,18 @@ struct Four {
   Vector<float> x;
 };
 
-// Those of [low, high) alone, unless they are aligned.
+// Those at four places of a line, where what repeats may have one index.
 template <bool kVectors>
-__device__ Four four_at(const Arguments& a, int64_t first, int low, int high) {
+__device__ Four four_at(const Arguments& a, int64_t plane, int64_t line, const int (&columns)[4]) {
   Four four = {};
   if constexpr (kVectors) {
-    four.x = load<float>(a.x + first);
+    const int64_t i = line + columns[0];
+    four.x = load<float>(a.x + i);
   }
   if constexpr (!kVectors) {
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
-      if (j < low || j >= high) continue;
-      const int64_t i = first + j;
+      const int64_t i = line + columns[j];
       four.x.at[j] = a.x[i];
     }
   }
@@ -123,11 +125,15 @@ __device__ constexpr bool is_read(int line) {
 }
 
 // A thread gathers four columns of a strip's windows: a line is read once for all rows that it is
-// of. Then the block gathers the windows along these rows, from shared memory.
+// of. Then the block gathers the windows along these rows, from shared memory. Lines and columns
+// that do not exist read the nearest that do, so that all reads are under way together.
 template <bool kVectors>
-__global__ void __launch_bounds__(kThreads) pool_rows(Arguments a) {
+__global__ void __launch_bounds__(kThreads, kBlocks) pool_rows(Arguments a) {
   __shared__ Vector<Value> of_rows[kRows][kFours];
   __shared__ int64_t places[kRows];  // of a row's outputs; -1: there is no such row
+  const int width = a.width, height = a.height;
+  // A thread's columns are neighbours that it reads at once, or those of threads beside it are.
+  constexpr int kRead = kVectors ? 4 : 1, kApart = kRead > 1 ? 1 : kFours;
   const unsigned blocks_of_row = (a.count_w + kOutputs - 1) / kOutputs;
   const int first_out = blockIdx.x % blocks_of_row * kOutputs;
   const int begin = (first_out * kStrideW - kPaddingW) & ~3;
@@ -136,36 +142,37 @@ __global__ void __launch_bounds__(kThreads) pool_rows(Arguments a) {
     const unsigned strip = blockIdx.x / blocks_of_row * kStrips + strip_of_block;
     const unsigned slice = strip / a.strips;
     const int first_h = (strip - slice * a.strips) * kStrip;
-    const int plane = slice / a.count_d;
-    const int front = (slice - plane * a.count_d) * kStrideD - kPaddingD;
-    const int column = begin + four * 4;
-    const int low = max(-column, 0), high = min(a.width - column, 4);
+    const int front = slice % a.count_d * kStrideD - kPaddingD;
+    const int column = begin + four * kRead;
+    int columns[4];
+#pragma unroll
+    for (int j = 0; j < 4; ++j) columns[j] = min(max(column + j * kApart, 0), width - kRead);
     Vector<Value> rows[kStrip];
 #pragma unroll
     for (int s = 0; s < kStrip; ++s) rows[s] = {kNothing, kNothing, kNothing, kNothing};
-    if (slice < a.slices && low < 4 && high > 0) {
+    if (slice < a.slices) {
       const int top = first_h * kStrideH - kPaddingH;
 #pragma unroll 1
       for (int tap = 0; tap < kKernelD; ++tap) {
       const int d = front + tap * kDilationD;
       if (d < 0 || a.depth <= d) continue;
-      const int64_t first = ((int64_t{plane} * a.depth + d) * a.height + top) * a.width + column;
+      const int64_t plane = (int64_t{slice / a.count_d} * a.depth + d) * height * width;
 #pragma unroll
       for (int line = 0; line < kLines; line += kBatch) {
         Four fours[kBatch];
-        bool inside[kBatch];
 #pragma unroll
         for (int k = 0; k < kBatch; ++k) {
-          const int h = (line + k) * kPitch;
-          inside[k] = is_read(line + k) && top + h >= 0 && top + h < a.height;
-          if (inside[k]) fours[k] = four_at<kVectors>(a, first + int64_t{h} * a.width, low, high);
+          if (!is_read(line + k)) continue;
+          const int h = min(max(top + (line + k) * kPitch, 0), height - 1);
+          fours[k] = four_at<kVectors>(a, plane, plane + int64_t{h} * width, columns);
         }
 #pragma unroll
         for (int k = 0; k < kBatch; ++k) {
-          if (!inside[k]) continue;
+          if (!is_read(line + k)) continue;
+          const int h = top + (line + k) * kPitch;
+          if (h < 0 || h >= height) continue;
 #pragma unroll
           for (int j = 0; j < 4; ++j) {
-            if (!kVectors && (j < low || j >= high)) continue;
             const Value of_line = fours[k].x.at[j];
 #pragma unroll
             for (int s = 0; s < kStrip; ++s) {
@@ -179,7 +186,13 @@ __global__ void __launch_bounds__(kThreads) pool_rows(Arguments a) {
 #pragma unroll
     for (int s = 0; s < kStrip; ++s) {
       const int row = strip_of_block * kStrip + s, h = first_h + s;
-      of_rows[row][four] = rows[s];
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        const int at = column + j * kApart;
+        if (at < 0 || at >= width) rows[s].at[j] = kNothing;
+      }
+#pragma unroll
+      for (int j = 0; j < 4; ++j) of_rows[row]->at[column - begin + j * kApart] = rows[s].at[j];
       if (four > 0) continue;
       const bool exists = slice < a.slices && h < a.count_h;
       places[row] = exists ? (int64_t{slice} * a.count_h + h) * a.count_w : -1;
@@ -254,9 +267,9 @@ def _library() -> ctypes.CDLL:
 
 @functools.cache
 def _function(name: str, pointers: int, numbers: int, sizes: int) -> ctypes._CFuncPtr:
-    """Return a function of the library, which takes so many of each."""
+    """Return a function of so many of each; ctypes passes sizes faster as pointers, as wide."""
     function = getattr(_library(), name)
-    types = [ctypes.c_void_p] * pointers + [ctypes.c_float] * numbers + [ctypes.c_int64] * sizes
+    types = [ctypes.c_void_p] * pointers + [ctypes.c_float] * numbers + [ctypes.c_void_p] * sizes
     # The kernels' stream comes last.
     function.argtypes = types if name.endswith("_bytes") else [*types, ctypes.c_void_p]
     function.restype = ctypes.c_int64 if name.endswith("_bytes") else ctypes.c_int
@@ -264,14 +277,12 @@ def _function(name: str, pointers: int, numbers: int, sizes: int) -> ctypes._CFu
 
 
 def _launch(
-    name: str,
-    tensors: tuple[torch.Tensor | None, ...],
-    sizes: tuple[int, ...],
+    name: str, tensors: tuple[torch.Tensor | None, ...], sizes: tuple[int, ...],
     numbers: tuple[float, ...] = (),
 ) -> None:
     """Queue kernels on the current stream of the device that holds the tensors."""
     index = tensors[0].get_device()
-    if index != torch.cuda.current_device():
+    if index != torch._C._cuda_getDevice():
         with torch.cuda.device(index):
             return _launch(name, tensors, sizes, numbers)
     function = _function(name + "_launch", len(tensors), len(numbers), len(sizes))
@@ -321,7 +332,7 @@ def _mean_pool(x: torch.Tensor) -> torch.Tensor:
         raise ValueError(f"expected 4 dimensions or more, got {tuple(shape)}")
     windows = ((3, 2, 1, 1, False), (3, 2, 1, 1, False), (3, 2, 1, 1, False))
     counts = [_windows(size, *window) for size, window in zip(shape[-3:], windows)]
-    out = torch.empty((*shape[:-3], *counts), dtype=torch.float32, device=x.device)
+    out = x.new_empty(*shape[:-3], *counts)
     if out.numel() > 0:
         tensors = (x, out)
         sizes = (shape[:-3].numel(), *shape[-3:], *counts)

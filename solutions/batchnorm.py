@@ -2,7 +2,7 @@
 # problem: batchnorm
 # source: batchnorm.yaml (sha256 002aacb95364d5dd)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 fd166fc01ab67b9f)
+# templates: frame/head.py.jinja (sha256 bfe89ea87d750dd2)
 # render again: kernelgen render batchnorm
 """BatchNorm2d in training mode, which updates its running statistics.
 
@@ -82,17 +82,37 @@ struct Spread {
   }
 };
 
-// Merges the states of kCount threads, kStride apart; the first of them has the outcome.
+// Returns the state of the lane of the warp whose number differs in this bit.
+template <typename State>
+__device__ State state_of(const State& own, int bit) {
+  unsigned words[sizeof(State) / sizeof(unsigned)];
+  memcpy(words, &own, sizeof(State));
+#pragma unroll
+  for (unsigned& word : words) word = __shfl_xor_sync(0xffffffff, word, bit);
+  State other;
+  memcpy(&other, words, sizeof(State));
+  return other;
+}
+
+// Merges the states of kCount threads, kStride apart; the first of them has the outcome. Threads of
+// one warp do so without waiting for the block.
 template <int kThreads, int kCount, int kStride, typename State>
-__device__ State merged(const State& own) {
-  __shared__ State states[kThreads];
-  const int number = threadIdx.x / kStride % kCount;
-  states[threadIdx.x] = own;
-  for (int half = kCount / 2; half > 0; half /= 2) {
-    __syncthreads();
-    if (number < half) states[threadIdx.x].merge(states[threadIdx.x + half * kStride]);
+__device__ State merged(State own) {
+  constexpr int kInWarp = kStride > 1 ? 1 : kCount < 32 ? kCount : 32;
+  if constexpr (kCount > kInWarp) {
+    __shared__ State states[kThreads];
+    const int number = threadIdx.x / kStride % kCount;
+    __syncthreads();  // the states of a call before are read
+    states[threadIdx.x] = own;
+    for (int half = kCount / 2; half >= kInWarp; half /= 2) {
+      __syncthreads();
+      if (number < half) states[threadIdx.x].merge(states[threadIdx.x + half * kStride]);
+    }
+    own = states[threadIdx.x];
   }
-  return states[threadIdx.x];
+#pragma unroll
+  for (int half = kInWarp / 2; half > 0; half /= 2) own.merge(state_of(own, half));
+  return own;
 }
 
 // mean(x) over dimensions (0, 2, 3), rsqrt(add(variance(x), 1e-05)) over dimensions (0, 2, 3),
@@ -101,6 +121,8 @@ __device__ State merged(const State& own) {
 namespace mean_variance_add_rsqrt_lerp_reduce {
 
 constexpr int kThreads = 256;
+// Without so many of a multiprocessor, the compiler delays reads to make room for more.
+constexpr int kBlocks = 2;
 constexpr int kGroup = 256;  // threads of a row
 
 struct Arguments {
@@ -128,9 +150,8 @@ __device__ int64_t offset_of(const Arguments& a, int64_t position) {
 }
 using State = Spread;
 
-__device__ State nothing(const Arguments& a, int64_t row) {
-  const bool any = row < a.rows && a.length > 0;
-  const float first = any ? value_at(a, first_of(a, row)) : float{};
+__device__ State nothing(const Arguments& a, bool any, int64_t begin) {
+  const float first = any ? value_at(a, begin) : float{};
   return {isfinite(first) ? first : 0.0f, 0.0, 0.0};
 }
 
@@ -162,13 +183,8 @@ __device__ Some some_at(const Arguments& a, int64_t i) {
   return some;
 }
 
-template <bool kMain>
-__device__ void add(State& state, const Arguments& a, const Some& some, int64_t at) {
-  constexpr int kWidth = kMain ? 4 : 1;
-  float v[kWidth];
-#pragma unroll
-  for (int j = 0; j < kWidth; ++j) v[j] = some.x.at[j];
-  state.add(v, kWidth, at, 1);
+__device__ float value_of(const Arguments& a, const Some& some, int j) {
+  return some.x.at[j];
 }
 
 static_assert(sizeof(State) <= 3 * sizeof(double), "the workspace is too small");
@@ -176,7 +192,7 @@ static_assert(sizeof(State) <= 3 * sizeof(double), "the workspace is too small")
 // Slices take turns at tiles, so that blocks read near each other. This merges a row's.
 __global__ void __launch_bounds__(kThreads) combine(Arguments a) {
   const int64_t row = blockIdx.x;
-  State state = nothing(a, row);
+  State state = nothing(a, a.length > 0, first_of(a, row));
   for (int64_t s = threadIdx.x; s < a.slices; s += kThreads) {
     state.merge(static_cast<const State*>(a.partials)[row * a.slices + s]);
   }
@@ -185,7 +201,7 @@ __global__ void __launch_bounds__(kThreads) combine(Arguments a) {
 }
 
 template <bool kMain>
-__global__ void __launch_bounds__(kThreads) gather_rows(Arguments a) {
+__global__ void __launch_bounds__(kThreads, kBlocks) gather_rows(Arguments a) {
   constexpr int kWidth = kMain ? 4 : 1, kAhead = 4;  // reads on their way
   constexpr int kStep = kGroup * kWidth, kTile = kAhead * kStep;
   const int64_t group = (int64_t{blockIdx.x} * kThreads + threadIdx.x) / kGroup;
@@ -193,19 +209,28 @@ __global__ void __launch_bounds__(kThreads) gather_rows(Arguments a) {
   const int64_t row = group / a.slices, step = a.slices * kTile;
   int64_t at = group % a.slices * kTile + lane * kWidth;
   const int64_t first = first_of(a, row);
-  State state = nothing(a, row);
-  for (; at + (kAhead - 1) * kStep < a.length; at += step) {
-    Some some[kAhead];
+  Some some[kAhead];
+  const auto read = [&] {
+    if (at + (kAhead - 1) * kStep >= a.length) return false;
 #pragma unroll
     for (int k = 0; k < kAhead; ++k) some[k] = some_at<kMain>(a, first + offset_of(a,
         at + k * kStep));
+    return true;
+  };
+  bool whole = read();  // on its way while a state begins, for which an element may be read
+  State state = nothing(a, row < a.rows && a.length > 0, first);
+  const auto add = [&](const Some& some, int64_t position) {
+    float v[kWidth];
 #pragma unroll
-    for (int k = 0; k < kAhead; ++k) add<kMain>(state, a, some[k], at + k * kStep);
+    for (int j = 0; j < kWidth; ++j) v[j] = value_of(a, some, j);
+    state.add(v, kWidth, position, 1);
+  };
+  for (; whole; whole = read()) {
+#pragma unroll
+    for (int k = 0; k < kAhead; ++k) add(some[k], at + k * kStep);
+    at += step;
   }
-  for (; at < a.length; at += kStep) {
-    const Some some = some_at<kMain>(a, first + offset_of(a, at));
-    add<kMain>(state, a, some, at);
-  }
+  for (; at < a.length; at += kStep) add(some_at<kMain>(a, first + offset_of(a, at)), at);
   state = merged<kThreads, kGroup, 1>(state);
   if (lane == 0) static_cast<State*>(a.partials)[group] = state;
 }
@@ -220,8 +245,9 @@ extern "C" int mean_variance_add_rsqrt_lerp_launch(const float* x, const float* 
   using namespace mean_variance_add_rsqrt_lerp_reduce;
   const Arguments a = {x, running_mean, running_var, out_1, out_2, out_3, out_4, partials, rows,
       length, inner, piece, slices};
+  const bool main = is_aligned(x) && piece % 4 == 0;
   const unsigned blocks = static_cast<unsigned>(rows * slices);
-  if (is_aligned(x) && piece % 4 == 0) {
+  if (main) {
     gather_rows<true><<<blocks, kThreads, 0, stream>>>(a);
   } else {
     gather_rows<false><<<blocks, kThreads, 0, stream>>>(a);
@@ -352,9 +378,9 @@ def _library() -> ctypes.CDLL:
 
 @functools.cache
 def _function(name: str, pointers: int, numbers: int, sizes: int) -> ctypes._CFuncPtr:
-    """Return a function of the library, which takes so many of each."""
+    """Return a function of so many of each; ctypes passes sizes faster as pointers, as wide."""
     function = getattr(_library(), name)
-    types = [ctypes.c_void_p] * pointers + [ctypes.c_float] * numbers + [ctypes.c_int64] * sizes
+    types = [ctypes.c_void_p] * pointers + [ctypes.c_float] * numbers + [ctypes.c_void_p] * sizes
     # The kernels' stream comes last.
     function.argtypes = types if name.endswith("_bytes") else [*types, ctypes.c_void_p]
     function.restype = ctypes.c_int64 if name.endswith("_bytes") else ctypes.c_int
@@ -362,14 +388,12 @@ def _function(name: str, pointers: int, numbers: int, sizes: int) -> ctypes._CFu
 
 
 def _launch(
-    name: str,
-    tensors: tuple[torch.Tensor | None, ...],
-    sizes: tuple[int, ...],
+    name: str, tensors: tuple[torch.Tensor | None, ...], sizes: tuple[int, ...],
     numbers: tuple[float, ...] = (),
 ) -> None:
     """Queue kernels on the current stream of the device that holds the tensors."""
     index = tensors[0].get_device()
-    if index != torch.cuda.current_device():
+    if index != torch._C._cuda_getDevice():
         with torch.cuda.device(index):
             return _launch(name, tensors, sizes, numbers)
     function = _function(name + "_launch", len(tensors), len(numbers), len(sizes))
@@ -377,12 +401,6 @@ def _launch(
     status = function(*pointers, *numbers, *sizes, torch._C._cuda_getCurrentRawStream(index))
     if status != 0:
         raise torch.cuda.CudaError(status)
-
-
-@functools.lru_cache(1024)  # torch takes 10 us
-def _broadcast(*shapes: torch.Size) -> torch.Size:
-    """Return the shape that tensors of these shapes broadcast to."""
-    return torch.broadcast_shapes(*shapes)
 
 
 def _readable(
@@ -398,25 +416,49 @@ def _readable(
 
 
 @functools.lru_cache(1024)
-def _sizes_along(own: torch.Size, shape: torch.Size, first: int, last: int) -> tuple[int, ...]:
-    """Return inner and size for _along; nothing of another pattern."""
-    own = torch.Size((1,) * (len(shape) - len(own)) + own)
-    first, last = len(shape) + first, len(shape) + last
-    if own[first:last] != shape[first:last] or own[:first].numel() * own[last:].numel() != 1:
-        return ()
-    return shape[last:].numel(), own.numel()
+def _repeats(
+    shape: torch.Size | None, spans: tuple, *own: torch.Size
+) -> tuple[torch.Size, tuple, tuple | None]:
+    """Return a shape, or that of operands together, inner and size of each with a span, and the
+    shape that each is expanded to: None as it is, or if all are.
 
-
-def _along(
-    name: str, tensor: torch.Tensor, shape: torch.Size, first: int, last: int, dtype: torch.dtype
-) -> tuple[torch.Tensor, int, int]:
-    """Return a tensor that repeats over a shape, inner and size: of element i, i // inner % size.
-
-    It repeats along all dimensions but [first, last), which are counted from the end.
+    Elements differ along a span, [first, last) counted from the end: of i, i // inner % size; or
+    repeat "across" it: i // (size * inner) * inner + i % inner. "flat" has a span's size alone.
     """
-    if sizes := _sizes_along(tensor.shape, shape, first, last):
-        return _readable(name, tensor, dtype), *sizes
-    return _readable(name, tensor, dtype, shape), 1, shape.numel()  # written out
+    own = [(*one, *(1,) * -span[1]) if "flat" in span else one for one, span in zip(own, spans)]
+    shape = torch.broadcast_shapes(*own) if shape is None else torch.Size(shape)
+    repeats, expanded = [], []
+    for one, span in zip(own, spans):
+        expected = shape
+        if span:
+            first, last = (max(0, len(shape) + end) for end in span[:2])
+            inner, size = shape[last:].numel(), shape[first:last].numel()
+            expected = (1,) * first + shape[first:last] + (1,) * (len(shape) - last)
+            if across := "across" in span:
+                expected = shape[:first] + (1,) * (last - first) + shape[last:]
+            one = (1,) * (len(shape) - len(one)) + one
+            if one != expected:  # written out, where torch has no reason against it
+                torch.empty(one, device="meta").expand(shape)
+                inner, size = (shape.numel(), 1) if across else (1, shape.numel())
+            repeats += inner, size
+        expanded.append(shape if one != expected else None)
+    return shape, tuple(repeats), tuple(expanded) if any(expanded) else None
+
+
+def _read(
+    shape: torch.Size | None, spans: tuple, dtypes: tuple, names: str, *given: torch.Tensor
+) -> tuple[torch.Size, tuple, tuple]:
+    """Return the shape and sizes of _repeats, and operands as kernels read them."""
+    own, ready = [], True
+    for tensor, dtype in zip(given, dtypes):
+        own.append(tensor.shape)
+        if tensor.dtype is not dtype or not tensor.is_cuda or not tensor.is_contiguous():
+            ready = False
+    shape, repeats, expanded = _repeats(shape, spans, *own)
+    if not ready or expanded:
+        shapes = expanded or [None] * len(given)
+        given = tuple(_readable(*one) for one in zip(names.split(), given, dtypes, shapes))
+    return shape, repeats, given
 
 
 def _expect(name: str, found: object, expected: object) -> None:
@@ -431,27 +473,27 @@ def _mean_variance_add_rsqrt_lerp(
     """Return mean(x) over dimensions (0, 2, 3), rsqrt(add(variance(x), 1e-05)) over dimensions (0,
     2, 3), lerp(running_mean, mean(x), 0.1) over dimensions (0, 2, 3), lerp(running_var,
     variance(x), 0.1) over dimensions (0, 2, 3)."""
-    given = (running_mean, running_var)
+    given = (running_mean, running_var,)
+    x = _readable("x", x, torch.float32)
     shape = x.shape
     _expect("the number of dimensions", len(shape), 4)
-    x = _readable("x", x, torch.float32, shape)
-    kept, length = torch.Size((1, shape[1], 1, 1)), shape[0] * shape[2] * shape[3]
-    running_mean = _readable("running_mean", running_mean, torch.float32, kept)
-    running_var = _readable("running_var", running_var, torch.float32, kept)
-    out_1 = torch.empty(kept, dtype=torch.float32, device=x.device)
-    out_2 = torch.empty(kept, dtype=torch.float32, device=x.device)
+    kept, rows, length = ((1, shape[1], 1, 1), shape[1], shape[0] * shape[2] * shape[3])
+    running_mean = _readable("running_mean", running_mean, torch.float32, (rows,))
+    running_var = _readable("running_var", running_var, torch.float32, (rows,))
+    out_1 = x.new_empty(*kept)
+    out_2 = x.new_empty(*kept)
     out_3 = running_mean
     out_4 = running_var
-    rows = kept.numel()
     if rows > 0:
         slices = max(1, min(2112 // rows, length // 4096))
-        partials = torch.empty(rows * slices * 3, dtype=torch.float64, device=x.device)
+        partials = x.new_empty(rows * slices * 3, dtype=torch.float64)
         tensors = (x, running_mean, running_var, out_1, out_2, out_3, out_4, partials)
-        sizes = (rows, length, shape[1], shape[2:4].numel(), slices)
+        sizes = (rows, length, shape[1], shape[2] * shape[3], slices)
         _launch("mean_variance_add_rsqrt_lerp", tensors, sizes)
-    for own, changed in zip(given, (out_3, out_4)):
-        if changed is not own:  # whose memory is not contiguous
-            own.copy_(changed)
+    if out_3 is not given[0]:  # whose memory is not contiguous
+        given[0].copy_(out_3)
+    if out_4 is not given[1]:  # whose memory is not contiguous
+        given[1].copy_(out_4)
     return out_1, out_2, out_3, out_4
 
 
@@ -460,17 +502,13 @@ def _sub_mul_add(
         bias: torch.Tensor,
 ) -> torch.Tensor:
     """Return add(mul(mul(sub(x, mean), rsqrt), weight), bias)."""
-    shape = _broadcast(x.shape, mean.shape, rsqrt.shape, weight.shape, bias.shape)
-    x = _readable("x", x, torch.float32, shape)
-    mean, *mean_repeats = _along("mean", mean, shape, -3, -2, torch.float32)
-    rsqrt, *rsqrt_repeats = _along("rsqrt", rsqrt, shape, -3, -2, torch.float32)
-    weight, *weight_repeats = _along("weight", weight, shape, -3, -2, torch.float32)
-    bias, *bias_repeats = _along("bias", bias, shape, -3, -2, torch.float32)
-    out = torch.empty(shape, dtype=torch.float32, device=x.device)
+    shape, repeats, (x, mean, rsqrt, weight, bias) = _read(None, ((), (-3, -2), (-3, -2), (-3, -2,
+        "flat"), (-3, -2, "flat")), (torch.float32,) * 5, "x mean rsqrt weight bias", x, mean,
+        rsqrt, weight, bias)
+    out = torch.empty_like(x)
     if shape.numel() > 0:
         tensors = (x, mean, rsqrt, weight, bias, out)
-        _launch("sub_mul_add", tensors, (shape.numel(), *mean_repeats, *rsqrt_repeats,
-            *weight_repeats, *bias_repeats))
+        _launch("sub_mul_add", tensors, (shape.numel(), *repeats))
     return out
 
 
@@ -486,9 +524,8 @@ class ModelNew(nn.Module):
         bn = self.bn
         torch.ops.aten.add_.Tensor(bn.num_batches_tracked, 1)
         (batch_norm_mean_1, batch_norm_rsqrt_5, _, _) = _mean_variance_add_rsqrt_lerp(x,
-            bn.running_mean.view([1, -1, 1, 1]), bn.running_var.view([1, -1, 1, 1]))
-        return _sub_mul_add(x, batch_norm_mean_1, batch_norm_rsqrt_5, bn.weight.view([-1, 1, 1]),
-            bn.bias.view([-1, 1, 1]))
+            bn.running_mean, bn.running_var)
+        return _sub_mul_add(x, batch_norm_mean_1, batch_norm_rsqrt_5, bn.weight, bn.bias)
 
 
 def get_inputs():

@@ -2,7 +2,7 @@
 # problem: conv2d_batchnorm
 # source: conv2d_batchnorm.yaml (sha256 44badd81d483b4eb)
 # backend: cuda, sm_90a
-# templates: frame/head.py.jinja (sha256 8de16039cfe4b716)
+# templates: frame/head.py.jinja (sha256 c1978b3f49ebb22b)
 # render again: kernelgen render conv2d_batchnorm
 """2-D convolution, BatchNorm2d in training mode, then a factor.
 
@@ -101,17 +101,37 @@ struct Spread {
   }
 };
 
-// Merges the states of kCount threads, kStride apart; the first of them has the outcome.
+// Returns the state of the lane of the warp whose number differs in this bit.
+template <typename State>
+__device__ State state_of(const State& own, int bit) {
+  unsigned words[sizeof(State) / sizeof(unsigned)];
+  memcpy(words, &own, sizeof(State));
+#pragma unroll
+  for (unsigned& word : words) word = __shfl_xor_sync(0xffffffff, word, bit);
+  State other;
+  memcpy(&other, words, sizeof(State));
+  return other;
+}
+
+// Merges the states of kCount threads, kStride apart; the first of them has the outcome. Threads of
+// one warp do so without waiting for the block.
 template <int kThreads, int kCount, int kStride, typename State>
-__device__ State merged(const State& own) {
-  __shared__ State states[kThreads];
-  const int number = threadIdx.x / kStride % kCount;
-  states[threadIdx.x] = own;
-  for (int half = kCount / 2; half > 0; half /= 2) {
-    __syncthreads();
-    if (number < half) states[threadIdx.x].merge(states[threadIdx.x + half * kStride]);
+__device__ State merged(State own) {
+  constexpr int kInWarp = kStride > 1 ? 1 : kCount < 32 ? kCount : 32;
+  if constexpr (kCount > kInWarp) {
+    __shared__ State states[kThreads];
+    const int number = threadIdx.x / kStride % kCount;
+    __syncthreads();  // the states of a call before are read
+    states[threadIdx.x] = own;
+    for (int half = kCount / 2; half >= kInWarp; half /= 2) {
+      __syncthreads();
+      if (number < half) states[threadIdx.x].merge(states[threadIdx.x + half * kStride]);
+    }
+    own = states[threadIdx.x];
   }
-  return states[threadIdx.x];
+#pragma unroll
+  for (int half = kInWarp / 2; half > 0; half /= 2) own.merge(state_of(own, half));
+  return own;
 }
 
 // Filters move over 2 dimensions of the input.
@@ -1260,6 +1280,8 @@ extern "C" int conv2d_moments_launch(
 namespace mean_variance_add_rsqrt_lerp_reduce {
 
 constexpr int kThreads = 256;
+// Without so many of a multiprocessor, the compiler delays reads to make room for more.
+constexpr int kBlocks = 2;
 constexpr int kGroup = 32;  // threads of a row
 
 struct Arguments {
@@ -1318,9 +1340,8 @@ struct State {
   }
 };
 
-__device__ State nothing(const Arguments& a, int64_t row) {
-  const bool any = row < a.rows && a.length > 0;
-  const Values first = any ? value_at(a, first_of(a, row)) : Values{};
+__device__ State nothing(const Arguments& a, bool any, int64_t begin) {
+  const Values first = any ? value_at(a, begin) : Values{};
   return {{isfinite(first.means) ? first.means : 0.0f, 0.0, 0.0}, {0.0}, {0.0}};
 }
 
@@ -1339,7 +1360,7 @@ __device__ void finish(const Arguments& a, int64_t i, const State& state) {
   a.out_4[i] = interpolate(running_var, of_all_5, 0.1f);
 }
 
-__global__ void __launch_bounds__(kThreads) gather_rows(Arguments a) {
+__global__ void __launch_bounds__(kThreads, kBlocks) gather_rows(Arguments a) {
   constexpr int kWidth = 1, kAhead = 2;  // reads on their way
   constexpr int kStep = kGroup * kWidth, kTile = kAhead * kStep;
   const int64_t group = (int64_t{blockIdx.x} * kThreads + threadIdx.x) / kGroup;
@@ -1347,18 +1368,24 @@ __global__ void __launch_bounds__(kThreads) gather_rows(Arguments a) {
   const int64_t row = group, step = kTile;
   int64_t at = row < a.rows ? lane * kWidth : a.length;
   const int64_t first = first_of(a, row);
-  State state = nothing(a, row);
-  for (; at + (kAhead - 1) * kStep < a.length; at += step) {
-    Values some[kAhead];
+  Values some[kAhead];
+  const auto read = [&] {
+    if (at + (kAhead - 1) * kStep >= a.length) return false;
 #pragma unroll
     for (int k = 0; k < kAhead; ++k) some[k] = value_at(a, first + offset_of(a, at + k * kStep));
+    return true;
+  };
+  bool whole = read();  // on its way while a state begins, for which an element may be read
+  State state = nothing(a, row < a.rows && a.length > 0, first);
+  const auto add = [&](const Values& some, int64_t position) {
+    state.add(&some, 1, position, 1);
+  };
+  for (; whole; whole = read()) {
 #pragma unroll
-    for (int k = 0; k < kAhead; ++k) state.add(&some[k], 1, at + k * kStep, 1);
+    for (int k = 0; k < kAhead; ++k) add(some[k], at + k * kStep);
+    at += step;
   }
-  for (; at < a.length; at += kStep) {
-    const Values some = value_at(a, first + offset_of(a, at));
-    state.add(&some, 1, at, 1);
-  }
+  for (; at < a.length; at += kStep) add(value_at(a, first + offset_of(a, at)), at);
   state = merged<kThreads, kGroup, 1>(state);
   if (lane == 0 && row < a.rows) finish(a, row, state);
 }
@@ -1503,9 +1530,9 @@ def _library() -> ctypes.CDLL:
 
 @functools.cache
 def _function(name: str, pointers: int, numbers: int, sizes: int) -> ctypes._CFuncPtr:
-    """Return a function of the library, which takes so many of each."""
+    """Return a function of so many of each; ctypes passes sizes faster as pointers, as wide."""
     function = getattr(_library(), name)
-    types = [ctypes.c_void_p] * pointers + [ctypes.c_float] * numbers + [ctypes.c_int64] * sizes
+    types = [ctypes.c_void_p] * pointers + [ctypes.c_float] * numbers + [ctypes.c_void_p] * sizes
     # The kernels' stream comes last.
     function.argtypes = types if name.endswith("_bytes") else [*types, ctypes.c_void_p]
     function.restype = ctypes.c_int64 if name.endswith("_bytes") else ctypes.c_int
@@ -1513,14 +1540,12 @@ def _function(name: str, pointers: int, numbers: int, sizes: int) -> ctypes._CFu
 
 
 def _launch(
-    name: str,
-    tensors: tuple[torch.Tensor | None, ...],
-    sizes: tuple[int, ...],
+    name: str, tensors: tuple[torch.Tensor | None, ...], sizes: tuple[int, ...],
     numbers: tuple[float, ...] = (),
 ) -> None:
     """Queue kernels on the current stream of the device that holds the tensors."""
     index = tensors[0].get_device()
-    if index != torch.cuda.current_device():
+    if index != torch._C._cuda_getDevice():
         with torch.cuda.device(index):
             return _launch(name, tensors, sizes, numbers)
     function = _function(name + "_launch", len(tensors), len(numbers), len(sizes))
@@ -1549,25 +1574,49 @@ def _readable(
 
 
 @functools.lru_cache(1024)
-def _sizes_along(own: torch.Size, shape: torch.Size, first: int, last: int) -> tuple[int, ...]:
-    """Return inner and size for _along; nothing of another pattern."""
-    own = torch.Size((1,) * (len(shape) - len(own)) + own)
-    first, last = len(shape) + first, len(shape) + last
-    if own[first:last] != shape[first:last] or own[:first].numel() * own[last:].numel() != 1:
-        return ()
-    return shape[last:].numel(), own.numel()
+def _repeats(
+    shape: torch.Size | None, spans: tuple, *own: torch.Size
+) -> tuple[torch.Size, tuple, tuple | None]:
+    """Return a shape, or that of operands together, inner and size of each with a span, and the
+    shape that each is expanded to: None as it is, or if all are.
 
-
-def _along(
-    name: str, tensor: torch.Tensor, shape: torch.Size, first: int, last: int, dtype: torch.dtype
-) -> tuple[torch.Tensor, int, int]:
-    """Return a tensor that repeats over a shape, inner and size: of element i, i // inner % size.
-
-    It repeats along all dimensions but [first, last), which are counted from the end.
+    Elements differ along a span, [first, last) counted from the end: of i, i // inner % size; or
+    repeat "across" it: i // (size * inner) * inner + i % inner. "flat" has a span's size alone.
     """
-    if sizes := _sizes_along(tensor.shape, shape, first, last):
-        return _readable(name, tensor, dtype), *sizes
-    return _readable(name, tensor, dtype, shape), 1, shape.numel()  # written out
+    own = [(*one, *(1,) * -span[1]) if "flat" in span else one for one, span in zip(own, spans)]
+    shape = torch.broadcast_shapes(*own) if shape is None else torch.Size(shape)
+    repeats, expanded = [], []
+    for one, span in zip(own, spans):
+        expected = shape
+        if span:
+            first, last = (max(0, len(shape) + end) for end in span[:2])
+            inner, size = shape[last:].numel(), shape[first:last].numel()
+            expected = (1,) * first + shape[first:last] + (1,) * (len(shape) - last)
+            if across := "across" in span:
+                expected = shape[:first] + (1,) * (last - first) + shape[last:]
+            one = (1,) * (len(shape) - len(one)) + one
+            if one != expected:  # written out, where torch has no reason against it
+                torch.empty(one, device="meta").expand(shape)
+                inner, size = (shape.numel(), 1) if across else (1, shape.numel())
+            repeats += inner, size
+        expanded.append(shape if one != expected else None)
+    return shape, tuple(repeats), tuple(expanded) if any(expanded) else None
+
+
+def _read(
+    shape: torch.Size | None, spans: tuple, dtypes: tuple, names: str, *given: torch.Tensor
+) -> tuple[torch.Size, tuple, tuple]:
+    """Return the shape and sizes of _repeats, and operands as kernels read them."""
+    own, ready = [], True
+    for tensor, dtype in zip(given, dtypes):
+        own.append(tensor.shape)
+        if tensor.dtype is not dtype or not tensor.is_cuda or not tensor.is_contiguous():
+            ready = False
+    shape, repeats, expanded = _repeats(shape, spans, *own)
+    if not ready or expanded:
+        shapes = expanded or [None] * len(given)
+        given = tuple(_readable(*one) for one in zip(names.split(), given, dtypes, shapes))
+    return shape, repeats, given
 
 
 @functools.lru_cache(1024)
@@ -1610,14 +1659,14 @@ def _conv2d_moments(input: torch.Tensor, weight: torch.Tensor) -> tuple[torch.Te
     input = _readable("input", input, torch.float32)
     weight = _readable("weight", weight, torch.float32)
     whole, counts = _places(input.shape, weight.shape, (1, 1), (0, 0), (1, 1))
-    out = torch.empty(whole, dtype=torch.float32, device=input.device)
-    means = torch.empty((*whole[:-2], 1, 1), dtype=torch.float32, device=input.device)
-    variances = torch.empty((*whole[:-2], 1, 1), dtype=torch.float32, device=input.device)
-    pixel_counts = torch.empty((*whole[:-2], 1, 1), dtype=torch.float32, device=input.device)
+    out = input.new_empty(*whole)
+    means = input.new_empty(*whole[:-2], 1, 1)
+    variances = input.new_empty(*whole[:-2], 1, 1)
+    pixel_counts = input.new_empty(*whole[:-2], 1, 1)
     if out.numel() > 0:
-        workspace = torch.empty(41220, dtype=torch.uint8, device=input.device)
+        workspace = input.new_empty(41220, dtype=torch.uint8)
         tiles = -(-counts[0] * 16128 // 120) + counts[0]
-        partials = torch.empty(tiles * 192, dtype=torch.float32, device=input.device)
+        partials = input.new_empty(tiles * 192)
         tensors = (input, weight, out, means, variances, pixel_counts, workspace, partials)
         _launch("conv2d_moments", tensors, counts)
     return out, means, variances, pixel_counts
@@ -1631,31 +1680,31 @@ def _mean_variance_add_rsqrt_lerp(
     variance(means)), 1e-05)) over dimensions (0, 2, 3), lerp(running_mean, mean(means), 0.1) over
     dimensions (0, 2, 3), lerp(running_var, div_exact(mul(add(mean(variances), variance(means)),
     sum(pixel_counts)), sub(sum(pixel_counts), 1)), 0.1) over dimensions (0, 2, 3)."""
-    given = (running_mean, running_var)
+    given = (running_mean, running_var,)
     shape = _broadcast(means.shape, variances.shape, pixel_counts.shape)
     _expect("the shape of means", means.shape, shape)
     _expect("the shape of variances", variances.shape, shape)
     _expect("the shape of pixel_counts", pixel_counts.shape, shape)
-    _expect("the number of dimensions", len(shape), 4)
     means = _readable("means", means, torch.float32, shape)
     variances = _readable("variances", variances, torch.float32, shape)
     pixel_counts = _readable("pixel_counts", pixel_counts, torch.float32, shape)
-    kept, length = torch.Size((1, shape[1], 1, 1)), shape[0] * shape[2] * shape[3]
-    running_mean = _readable("running_mean", running_mean, torch.float32, kept)
-    running_var = _readable("running_var", running_var, torch.float32, kept)
-    out_1 = torch.empty(kept, dtype=torch.float32, device=means.device)
-    out_2 = torch.empty(kept, dtype=torch.float32, device=means.device)
+    _expect("the number of dimensions", len(shape), 4)
+    kept, rows, length = ((1, shape[1], 1, 1), shape[1], shape[0] * shape[2] * shape[3])
+    running_mean = _readable("running_mean", running_mean, torch.float32, (rows,))
+    running_var = _readable("running_var", running_var, torch.float32, (rows,))
+    out_1 = means.new_empty(*kept)
+    out_2 = means.new_empty(*kept)
     out_3 = running_mean
     out_4 = running_var
-    rows = kept.numel()
     if rows > 0:
         tensors = (means, variances, pixel_counts, running_mean, running_var, out_1, out_2, out_3,
             out_4)
-        sizes = (rows, length, shape[1], shape[2:4].numel())
+        sizes = (rows, length, shape[1], shape[2] * shape[3])
         _launch("mean_variance_add_rsqrt_lerp", tensors, sizes)
-    for own, changed in zip(given, (out_3, out_4)):
-        if changed is not own:  # whose memory is not contiguous
-            own.copy_(changed)
+    if out_3 is not given[0]:  # whose memory is not contiguous
+        given[0].copy_(out_3)
+    if out_4 is not given[1]:  # whose memory is not contiguous
+        given[1].copy_(out_4)
     return out_1, out_2, out_3, out_4
 
 
@@ -1664,17 +1713,13 @@ def _sub_mul_add_mul(
         bias: torch.Tensor,
 ) -> torch.Tensor:
     """Return mul(add(mul(mul(sub(conv2d, mean), rsqrt), weight), bias), 2)."""
-    shape = _broadcast(conv2d.shape, mean.shape, rsqrt.shape, weight.shape, bias.shape)
-    conv2d = _readable("conv2d", conv2d, torch.float32, shape)
-    mean, *mean_repeats = _along("mean", mean, shape, -3, -2, torch.float32)
-    rsqrt, *rsqrt_repeats = _along("rsqrt", rsqrt, shape, -3, -2, torch.float32)
-    weight, *weight_repeats = _along("weight", weight, shape, -3, -2, torch.float32)
-    bias, *bias_repeats = _along("bias", bias, shape, -3, -2, torch.float32)
-    out = torch.empty(shape, dtype=torch.float32, device=conv2d.device)
+    shape, repeats, (conv2d, mean, rsqrt, weight, bias) = _read(None, ((), (-3, -2), (-3, -2), (-3,
+        -2, "flat"), (-3, -2, "flat")), (torch.float32,) * 5, "conv2d mean rsqrt weight bias",
+        conv2d, mean, rsqrt, weight, bias)
+    out = torch.empty_like(conv2d)
     if shape.numel() > 0:
         tensors = (conv2d, mean, rsqrt, weight, bias, out)
-        _launch("sub_mul_add_mul", tensors, (shape.numel(), *mean_repeats, *rsqrt_repeats,
-            *weight_repeats, *bias_repeats))
+        _launch("sub_mul_add_mul", tensors, (shape.numel(), *repeats))
     return out
 
 
@@ -1695,10 +1740,8 @@ class ModelNew(nn.Module):
             self.conv.weight)
         torch.ops.aten.add_.Tensor(bn.num_batches_tracked, 1)
         (batch_norm_mean_1, batch_norm_rsqrt_5, _, _) = _mean_variance_add_rsqrt_lerp(conv2d_means,
-            conv2d_variances, conv2d_pixel_counts, bn.running_mean.view([1, -1, 1, 1]),
-            bn.running_var.view([1, -1, 1, 1]))
-        return _sub_mul_add_mul(conv2d, batch_norm_mean_1, batch_norm_rsqrt_5,
-            bn.weight.view([-1, 1, 1]), bn.bias.view([-1, 1, 1]))
+            conv2d_variances, conv2d_pixel_counts, bn.running_mean, bn.running_var)
+        return _sub_mul_add_mul(conv2d, batch_norm_mean_1, batch_norm_rsqrt_5, bn.weight, bn.bias)
 
 
 def get_inputs():

@@ -2,7 +2,7 @@
 # problem: conv2d_groupnorm_max_pool
 # source: conv2d_groupnorm_max_pool.yaml (sha256 6ade687d78e2e9ee)
 # backend: cuda, sm_90a
-# templates: frame/head.py.jinja (sha256 a13ccfd75162db8c)
+# templates: frame/head.py.jinja (sha256 c6785ef727796589)
 # render again: kernelgen render conv2d_groupnorm_max_pool
 """2-D convolution, GroupNorm, a factor for each channel, a maximum of windows, clamped.
 
@@ -125,17 +125,37 @@ struct Spread {
   }
 };
 
-// Merges the states of kCount threads, kStride apart; the first of them has the outcome.
+// Returns the state of the lane of the warp whose number differs in this bit.
+template <typename State>
+__device__ State state_of(const State& own, int bit) {
+  unsigned words[sizeof(State) / sizeof(unsigned)];
+  memcpy(words, &own, sizeof(State));
+#pragma unroll
+  for (unsigned& word : words) word = __shfl_xor_sync(0xffffffff, word, bit);
+  State other;
+  memcpy(&other, words, sizeof(State));
+  return other;
+}
+
+// Merges the states of kCount threads, kStride apart; the first of them has the outcome. Threads of
+// one warp do so without waiting for the block.
 template <int kThreads, int kCount, int kStride, typename State>
-__device__ State merged(const State& own) {
-  __shared__ State states[kThreads];
-  const int number = threadIdx.x / kStride % kCount;
-  states[threadIdx.x] = own;
-  for (int half = kCount / 2; half > 0; half /= 2) {
-    __syncthreads();
-    if (number < half) states[threadIdx.x].merge(states[threadIdx.x + half * kStride]);
+__device__ State merged(State own) {
+  constexpr int kInWarp = kStride > 1 ? 1 : kCount < 32 ? kCount : 32;
+  if constexpr (kCount > kInWarp) {
+    __shared__ State states[kThreads];
+    const int number = threadIdx.x / kStride % kCount;
+    __syncthreads();  // the states of a call before are read
+    states[threadIdx.x] = own;
+    for (int half = kCount / 2; half >= kInWarp; half /= 2) {
+      __syncthreads();
+      if (number < half) states[threadIdx.x].merge(states[threadIdx.x + half * kStride]);
+    }
+    own = states[threadIdx.x];
   }
-  return states[threadIdx.x];
+#pragma unroll
+  for (int half = kInWarp / 2; half > 0; half /= 2) own.merge(state_of(own, half));
+  return own;
 }
 
 // Filters move over 2 dimensions of the input; each sum of products becomes that; means(add(that,
@@ -1302,6 +1322,8 @@ extern "C" int conv2d_moments_launch(
 namespace add_mean_variance_add_rsqrt_reduce {
 
 constexpr int kThreads = 256;
+// Without so many of a multiprocessor, the compiler delays reads to make room for more.
+constexpr int kBlocks = 2;
 constexpr int kGroup = 1;  // threads of a row
 
 struct Arguments {
@@ -1342,9 +1364,8 @@ struct State {
   }
 };
 
-__device__ State nothing(const Arguments& a, int64_t row) {
-  const bool any = row < a.rows && a.length > 0;
-  const Values first = any ? value_at(a, row * a.length) : Values{};
+__device__ State nothing(const Arguments& a, bool any, int64_t begin) {
+  const Values first = any ? value_at(a, begin) : Values{};
   return {{isfinite(first.means) ? first.means : 0.0f, 0.0, 0.0}, {0.0}};
 }
 
@@ -1375,17 +1396,12 @@ __device__ Some some_at(const Arguments& a, int64_t i) {
   return some;
 }
 
-template <bool kMain>
-__device__ void add(State& state, const Arguments& a, const Some& some, int64_t at) {
-  constexpr int kWidth = kMain ? 4 : 1;
-  Values v[kWidth];
-#pragma unroll
-  for (int j = 0; j < kWidth; ++j) v[j] = computed(some.means.at[j], some.variances.at[j]);
-  state.add(v, kWidth, at, 1);
+__device__ Values value_of(const Arguments& a, const Some& some, int j) {
+  return computed(some.means.at[j], some.variances.at[j]);
 }
 
 template <bool kMain>
-__global__ void __launch_bounds__(kThreads) gather_rows(Arguments a) {
+__global__ void __launch_bounds__(kThreads, kBlocks) gather_rows(Arguments a) {
   constexpr int kWidth = kMain ? 4 : 1, kAhead = 2;  // reads on their way
   constexpr int kStep = kGroup * kWidth, kTile = kAhead * kStep;
   const int64_t group = (int64_t{blockIdx.x} * kThreads + threadIdx.x) / kGroup;
@@ -1393,18 +1409,27 @@ __global__ void __launch_bounds__(kThreads) gather_rows(Arguments a) {
   const int64_t row = group, step = kTile;
   int64_t at = row < a.rows ? lane * kWidth : a.length;
   const int64_t first = row * a.length;
-  State state = nothing(a, row);
-  for (; at + (kAhead - 1) * kStep < a.length; at += step) {
-    Some some[kAhead];
+  Some some[kAhead];
+  const auto read = [&] {
+    if (at + (kAhead - 1) * kStep >= a.length) return false;
 #pragma unroll
     for (int k = 0; k < kAhead; ++k) some[k] = some_at<kMain>(a, first + at + k * kStep);
+    return true;
+  };
+  bool whole = read();  // on its way while a state begins, for which an element may be read
+  State state = nothing(a, row < a.rows && a.length > 0, first);
+  const auto add = [&](const Some& some, int64_t position) {
+    Values v[kWidth];
 #pragma unroll
-    for (int k = 0; k < kAhead; ++k) add<kMain>(state, a, some[k], at + k * kStep);
+    for (int j = 0; j < kWidth; ++j) v[j] = value_of(a, some, j);
+    state.add(v, kWidth, position, 1);
+  };
+  for (; whole; whole = read()) {
+#pragma unroll
+    for (int k = 0; k < kAhead; ++k) add(some[k], at + k * kStep);
+    at += step;
   }
-  for (; at < a.length; at += kStep) {
-    const Some some = some_at<kMain>(a, first + at);
-    add<kMain>(state, a, some, at);
-  }
+  for (; at < a.length; at += kStep) add(some_at<kMain>(a, first + at), at);
   state = merged<kThreads, kGroup, 1>(state);
   if (lane == 0 && row < a.rows) finish(a, row, state);
 }
@@ -1416,8 +1441,9 @@ extern "C" int add_mean_variance_add_rsqrt_launch(const float* means, const floa
     float* out_1, float* out_2, int64_t rows, int64_t length, cudaStream_t stream) {
   using namespace add_mean_variance_add_rsqrt_reduce;
   const Arguments a = {means, variances, out_1, out_2, rows, length};
+  const bool main = is_aligned(means) && is_aligned(variances) && length % 4 == 0;
   const unsigned blocks = static_cast<unsigned>((rows * kGroup + kThreads - 1) / kThreads);
-  if (is_aligned(means) && is_aligned(variances) && length % 4 == 0) {
+  if (main) {
     gather_rows<true><<<blocks, kThreads, 0, stream>>>(a);
   } else {
     gather_rows<false><<<blocks, kThreads, 0, stream>>>(a);
@@ -1453,6 +1479,8 @@ constexpr int kStrip = 4, kStrips = 5, kRows = kStrip * kStrips;
 constexpr int kOutputs = 31;  // of a row, of a block
 constexpr int kFours = 31;  // that cover a row's windows, from an aligned one on
 constexpr int kThreads = (kStrips * kFours + 31) / 32 * 32;
+// Without so many of a multiprocessor, the compiler delays reads to make room for more.
+constexpr int kBlocks = kThreads < 512 ? 512 / kThreads : 1;
 // A row's outputs are kPieces pieces; of each, kLanes threads compute kEach, kLanes apart.
 constexpr int kLanes = 32, kEach = 1, kPieces = 1;
 // A strip's windows span kLines lines, kPitch rows apart, of which kBatch are read at once. Windows
@@ -1494,40 +1522,37 @@ struct Four {
   Vector<float> bias_2;
   Vector<float> scale;
 };
-constexpr int64_t kBiasInner = 15876, kBiasSize = 64;
-constexpr int64_t kMeanInner = 63504, kMeanSize = 2048;
-constexpr int64_t kRsqrtInner = 63504, kRsqrtSize = 2048;
-constexpr int64_t kWeightInner = 15876, kWeightSize = 64;
-constexpr int64_t kBias2Inner = 15876, kBias2Size = 64;
-constexpr int64_t kScaleInner = 15876, kScaleSize = 64;
+constexpr unsigned kBiasInner = 15876, kBiasSize = 64;
+constexpr unsigned kMeanInner = 63504, kMeanSize = 2048;
+constexpr unsigned kRsqrtInner = 63504, kRsqrtSize = 2048;
+constexpr unsigned kWeightInner = 15876, kWeightSize = 64;
+constexpr unsigned kBias2Inner = 15876, kBias2Size = 64;
+constexpr unsigned kScaleInner = 15876, kScaleSize = 64;
 template <typename T>
 __device__ Vector<T> repeated(T value) {
   return {value, value, value, value};
 }
 
-// Those of [low, high) alone; at the main shape an index is divided once for all of them.
+// Those at four places of a line, where what repeats may have one index.
 template <bool kMain>
-__device__ Four four_at(const Arguments& a, int64_t first, int low, int high) {
+__device__ Four four_at(const Arguments& a, int64_t plane, int64_t line, const int (&columns)[4]) {
   Four four = {};
   if constexpr (kMain) {
-    const int64_t i = first + low;
-    four.bias = repeated(a.bias[i / kBiasInner % kBiasSize]);
-    four.mean = repeated(a.mean[i / kMeanInner % kMeanSize]);
-    four.rsqrt = repeated(a.rsqrt[i / kRsqrtInner % kRsqrtSize]);
-    four.weight = repeated(a.weight[i / kWeightInner % kWeightSize]);
-    four.bias_2 = repeated(a.bias_2[i / kBias2Inner % kBias2Size]);
-    four.scale = repeated(a.scale[i / kScaleInner % kScaleSize]);
+    const int64_t i = line;
+    const auto grouped = a.grouped + i;
 #pragma unroll
-    for (int j = 0; j < 4; ++j) {
-      if (j < low || j >= high) continue;
-      four.grouped.at[j] = a.grouped[first + j];
-    }
+    for (int j = 0; j < 4; ++j) four.grouped.at[j] = grouped[columns[j]];
+    four.bias = repeated(a.bias[unsigned(plane) / kBiasInner % kBiasSize]);
+    four.mean = repeated(a.mean[unsigned(plane) / kMeanInner % kMeanSize]);
+    four.rsqrt = repeated(a.rsqrt[unsigned(plane) / kRsqrtInner % kRsqrtSize]);
+    four.weight = repeated(a.weight[unsigned(plane) / kWeightInner % kWeightSize]);
+    four.bias_2 = repeated(a.bias_2[unsigned(plane) / kBias2Inner % kBias2Size]);
+    four.scale = repeated(a.scale[unsigned(plane) / kScaleInner % kScaleSize]);
   }
   if constexpr (!kMain) {
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
-      if (j < low || j >= high) continue;
-      const int64_t i = first + j;
+      const int64_t i = line + columns[j];
       four.grouped.at[j] = a.grouped[i];
       four.bias.at[j] = a.bias[i / a.bias_inner % a.bias_size];
       four.mean.at[j] = a.mean[i / a.mean_inner % a.mean_size];
@@ -1541,14 +1566,12 @@ __device__ Four four_at(const Arguments& a, int64_t first, int low, int high) {
 }
 
 bool is_for_lines(const Arguments& a) {
-  return a.bias_inner == kBiasInner && a.bias_size == kBiasSize && a.mean_inner == kMeanInner &&
+  return a.width == 126 && a.height == 126 && int64_t{a.slices} * 15876 <= UINT32_MAX &&
+      a.bias_inner == kBiasInner && a.bias_size == kBiasSize && a.mean_inner == kMeanInner &&
       a.mean_size == kMeanSize && a.rsqrt_inner == kRsqrtInner && a.rsqrt_size == kRsqrtSize &&
       a.weight_inner == kWeightInner && a.weight_size == kWeightSize &&
       a.bias_2_inner == kBias2Inner && a.bias_2_size == kBias2Size &&
-      a.scale_inner == kScaleInner && a.scale_size == kScaleSize && a.bias_inner % a.width == 0 &&
-      a.mean_inner % a.width == 0 && a.rsqrt_inner % a.width == 0 &&
-      a.weight_inner % a.width == 0 && a.bias_2_inner % a.width == 0 &&
-      a.scale_inner % a.width == 0;
+      a.scale_inner == kScaleInner && a.scale_size == kScaleSize;
 }
 
 // Whether a line is of the window of a row of the strip.
@@ -1565,11 +1588,15 @@ __device__ constexpr bool is_read(int line) {
 }
 
 // A thread gathers four columns of a strip's windows: a line is read once for all rows that it is
-// of. Then the block gathers the windows along these rows, from shared memory.
+// of. Then the block gathers the windows along these rows, from shared memory. Lines and columns
+// that do not exist read the nearest that do, so that all reads are under way together.
 template <bool kMain>
-__global__ void __launch_bounds__(kThreads) pool_rows(Arguments a) {
+__global__ void __launch_bounds__(kThreads, kMain ? kBlocks : 1) pool_rows(Arguments a) {
   __shared__ Vector<Value> of_rows[kRows][kFours];
   __shared__ int64_t places[kRows];  // of a row's outputs; -1: there is no such row
+  const int width = kMain ? 126 : a.width, height = kMain ? 126 : a.height;
+  // A thread's columns are neighbours that it reads at once, or those of threads beside it are.
+  constexpr int kRead = 1, kApart = kRead > 1 ? 1 : kFours;
   const unsigned blocks_of_row = (a.count_w + kOutputs - 1) / kOutputs;
   const int first_out = blockIdx.x % blocks_of_row * kOutputs;
   const int begin = (first_out * kStrideW - kPaddingW) & ~3;
@@ -1578,30 +1605,30 @@ __global__ void __launch_bounds__(kThreads) pool_rows(Arguments a) {
     const unsigned strip = blockIdx.x / blocks_of_row * kStrips + strip_of_block;
     const unsigned slice = strip / a.strips;
     const int first_h = (strip - slice * a.strips) * kStrip;
-    const int column = begin + four * 4;
-    const int low = max(-column, 0), high = min(a.width - column, 4);
+    const int column = begin + four * kRead;
+    int columns[4];
+#pragma unroll
+    for (int j = 0; j < 4; ++j) columns[j] = min(max(column + j * kApart, 0), width - kRead);
     Vector<Value> rows[kStrip];
 #pragma unroll
     for (int s = 0; s < kStrip; ++s) rows[s] = {kNothing, kNothing, kNothing, kNothing};
-    if (slice < a.slices && low < 4 && high > 0) {
+    if (slice < a.slices) {
       const int top = first_h * kStrideH - kPaddingH;
-      const int64_t first = (int64_t{slice} * a.height + top) * a.width + column;
+      const int64_t plane = int64_t{slice} * height * width;
 #pragma unroll
       for (int line = 0; line < kLines; line += kBatch) {
         Four fours[kBatch];
-        bool inside[kBatch];
 #pragma unroll
         for (int k = 0; k < kBatch; ++k) {
-          const int h = (line + k) * kPitch;
-          inside[k] = is_read(line + k) && top + h >= 0 && top + h < a.height;
-          if (inside[k]) fours[k] = four_at<kMain>(a, first + int64_t{h} * a.width, low, high);
+          if (!is_read(line + k)) continue;
+          const int h = min(max(top + (line + k) * kPitch, 0), height - 1);
+          fours[k] = four_at<kMain>(a, plane, plane + int64_t{h} * width, columns);
         }
 #pragma unroll
         for (int k = 0; k < kBatch; ++k) {
-          if (!inside[k]) continue;
+          if (!is_read(line + k)) continue;
 #pragma unroll
           for (int j = 0; j < 4; ++j) {
-            if (j < low || j >= high) continue;
             const Value of_line = gathered(fours[k].grouped.at[j], fours[k].bias.at[j],
                 fours[k].mean.at[j], fours[k].rsqrt.at[j], fours[k].weight.at[j],
                 fours[k].bias_2.at[j], fours[k].scale.at[j]);
@@ -1616,7 +1643,8 @@ __global__ void __launch_bounds__(kThreads) pool_rows(Arguments a) {
 #pragma unroll
     for (int s = 0; s < kStrip; ++s) {
       const int row = strip_of_block * kStrip + s, h = first_h + s;
-      of_rows[row][four] = rows[s];
+#pragma unroll
+      for (int j = 0; j < 4; ++j) of_rows[row]->at[column - begin + j * kApart] = rows[s].at[j];
       if (four > 0) continue;
       const bool exists = slice < a.slices && h < a.count_h;
       places[row] = exists ? (int64_t{slice} * a.count_h + h) * a.count_w : -1;
@@ -1704,9 +1732,9 @@ def _library() -> ctypes.CDLL:
 
 @functools.cache
 def _function(name: str, pointers: int, numbers: int, sizes: int) -> ctypes._CFuncPtr:
-    """Return a function of the library, which takes so many of each."""
+    """Return a function of so many of each; ctypes passes sizes faster as pointers, as wide."""
     function = getattr(_library(), name)
-    types = [ctypes.c_void_p] * pointers + [ctypes.c_float] * numbers + [ctypes.c_int64] * sizes
+    types = [ctypes.c_void_p] * pointers + [ctypes.c_float] * numbers + [ctypes.c_void_p] * sizes
     # The kernels' stream comes last.
     function.argtypes = types if name.endswith("_bytes") else [*types, ctypes.c_void_p]
     function.restype = ctypes.c_int64 if name.endswith("_bytes") else ctypes.c_int
@@ -1714,14 +1742,12 @@ def _function(name: str, pointers: int, numbers: int, sizes: int) -> ctypes._CFu
 
 
 def _launch(
-    name: str,
-    tensors: tuple[torch.Tensor | None, ...],
-    sizes: tuple[int, ...],
+    name: str, tensors: tuple[torch.Tensor | None, ...], sizes: tuple[int, ...],
     numbers: tuple[float, ...] = (),
 ) -> None:
     """Queue kernels on the current stream of the device that holds the tensors."""
     index = tensors[0].get_device()
-    if index != torch.cuda.current_device():
+    if index != torch._C._cuda_getDevice():
         with torch.cuda.device(index):
             return _launch(name, tensors, sizes, numbers)
     function = _function(name + "_launch", len(tensors), len(numbers), len(sizes))
@@ -1750,25 +1776,49 @@ def _readable(
 
 
 @functools.lru_cache(1024)
-def _sizes_along(own: torch.Size, shape: torch.Size, first: int, last: int) -> tuple[int, ...]:
-    """Return inner and size for _along; nothing of another pattern."""
-    own = torch.Size((1,) * (len(shape) - len(own)) + own)
-    first, last = len(shape) + first, len(shape) + last
-    if own[first:last] != shape[first:last] or own[:first].numel() * own[last:].numel() != 1:
-        return ()
-    return shape[last:].numel(), own.numel()
+def _repeats(
+    shape: torch.Size | None, spans: tuple, *own: torch.Size
+) -> tuple[torch.Size, tuple, tuple | None]:
+    """Return a shape, or that of operands together, inner and size of each with a span, and the
+    shape that each is expanded to: None as it is, or if all are.
 
-
-def _along(
-    name: str, tensor: torch.Tensor, shape: torch.Size, first: int, last: int, dtype: torch.dtype
-) -> tuple[torch.Tensor, int, int]:
-    """Return a tensor that repeats over a shape, inner and size: of element i, i // inner % size.
-
-    It repeats along all dimensions but [first, last), which are counted from the end.
+    Elements differ along a span, [first, last) counted from the end: of i, i // inner % size; or
+    repeat "across" it: i // (size * inner) * inner + i % inner. "flat" has a span's size alone.
     """
-    if sizes := _sizes_along(tensor.shape, shape, first, last):
-        return _readable(name, tensor, dtype), *sizes
-    return _readable(name, tensor, dtype, shape), 1, shape.numel()  # written out
+    own = [(*one, *(1,) * -span[1]) if "flat" in span else one for one, span in zip(own, spans)]
+    shape = torch.broadcast_shapes(*own) if shape is None else torch.Size(shape)
+    repeats, expanded = [], []
+    for one, span in zip(own, spans):
+        expected = shape
+        if span:
+            first, last = (max(0, len(shape) + end) for end in span[:2])
+            inner, size = shape[last:].numel(), shape[first:last].numel()
+            expected = (1,) * first + shape[first:last] + (1,) * (len(shape) - last)
+            if across := "across" in span:
+                expected = shape[:first] + (1,) * (last - first) + shape[last:]
+            one = (1,) * (len(shape) - len(one)) + one
+            if one != expected:  # written out, where torch has no reason against it
+                torch.empty(one, device="meta").expand(shape)
+                inner, size = (shape.numel(), 1) if across else (1, shape.numel())
+            repeats += inner, size
+        expanded.append(shape if one != expected else None)
+    return shape, tuple(repeats), tuple(expanded) if any(expanded) else None
+
+
+def _read(
+    shape: torch.Size | None, spans: tuple, dtypes: tuple, names: str, *given: torch.Tensor
+) -> tuple[torch.Size, tuple, tuple]:
+    """Return the shape and sizes of _repeats, and operands as kernels read them."""
+    own, ready = [], True
+    for tensor, dtype in zip(given, dtypes):
+        own.append(tensor.shape)
+        if tensor.dtype is not dtype or not tensor.is_cuda or not tensor.is_contiguous():
+            ready = False
+    shape, repeats, expanded = _repeats(shape, spans, *own)
+    if not ready or expanded:
+        shapes = expanded or [None] * len(given)
+        given = tuple(_readable(*one) for one in zip(names.split(), given, dtypes, shapes))
+    return shape, repeats, given
 
 
 @functools.lru_cache(1024)
@@ -1827,17 +1877,16 @@ def _conv2d_moments(
     input = _readable("input", input, torch.float32)
     weight = _readable("weight", weight, torch.float32)
     whole, counts = _places(input.shape, weight.shape, (1, 1), (0, 0), (1, 1))
-    out = torch.empty(whole, dtype=torch.float32, device=input.device)
-    bias, *bias_repeats = _along("bias", bias, whole, -3, -2, torch.float32)
-    means = torch.empty((*whole[:-2], 1, 1), dtype=torch.float32, device=input.device)
-    variances = torch.empty((*whole[:-2], 1, 1), dtype=torch.float32, device=input.device)
+    out = input.new_empty(*whole)
+    _, repeats, (bias,) = _read(whole, ((-3, -2, "flat"),), (torch.float32,) * 1, "bias", bias)
+    means = input.new_empty(*whole[:-2], 1, 1)
+    variances = input.new_empty(*whole[:-2], 1, 1)
     if out.numel() > 0:
-        workspace = torch.empty(41220, dtype=torch.uint8, device=input.device)
+        workspace = input.new_empty(41220, dtype=torch.uint8)
         tiles = -(-counts[0] * 16128 // 120) + counts[0]
-        partials = torch.empty(tiles * 192, dtype=torch.float32, device=input.device)
+        partials = input.new_empty(tiles * 192)
         tensors = (input, weight, bias, out, means, variances, workspace, partials)
-        sizes = (*counts, *bias_repeats)
-        _launch("conv2d_moments", tensors, sizes)
+        _launch("conv2d_moments", tensors, counts + repeats)
     return out, means, variances
 
 
@@ -1849,13 +1898,12 @@ def _add_mean_variance_add_rsqrt(
     shape = _broadcast(means.shape, variances.shape)
     _expect("the shape of means", means.shape, shape)
     _expect("the shape of variances", variances.shape, shape)
-    _expect("the number of dimensions", len(shape), 5)
     means = _readable("means", means, torch.float32, shape)
     variances = _readable("variances", variances, torch.float32, shape)
-    kept, length = torch.Size((shape[0], shape[1], 1, 1, 1)), shape[2:5].numel()
-    out_1 = torch.empty(kept, dtype=torch.float32, device=means.device)
-    out_2 = torch.empty(kept, dtype=torch.float32, device=means.device)
-    rows = kept.numel()
+    _expect("the number of dimensions", len(shape), 5)
+    kept, rows, length = ((shape[0], shape[1], 1, 1, 1), shape[0] * shape[1], shape[2:5].numel())
+    out_1 = means.new_empty(*kept)
+    out_2 = means.new_empty(*kept)
     if rows > 0:
         tensors = (means, variances, out_1, out_2)
         sizes = (rows, length)
@@ -1869,24 +1917,18 @@ def _add_sub_mul_add_mul_max_pool_clamp(
 ) -> torch.Tensor:
     """Return clamp(the maximum of mul(add(mul(mul(sub(add(grouped, bias), mean), rsqrt), weight),
         bias_2), scale) in windows of 4 x 4, 0, 1)."""
-    shape = _broadcast(grouped.shape, bias.shape, mean.shape, rsqrt.shape, weight.shape,
-        bias_2.shape, scale.shape)
-    grouped = _readable("grouped", grouped, torch.float32, shape)
-    bias, *bias_repeats = _along("bias", bias, shape, -4, -2, torch.float32)
-    mean, *mean_repeats = _along("mean", mean, shape, -5, -3, torch.float32)
-    rsqrt, *rsqrt_repeats = _along("rsqrt", rsqrt, shape, -5, -3, torch.float32)
-    weight, *weight_repeats = _along("weight", weight, shape, -4, -2, torch.float32)
-    bias_2, *bias_2_repeats = _along("bias_2", bias_2, shape, -4, -2, torch.float32)
-    scale, *scale_repeats = _along("scale", scale, shape, -4, -2, torch.float32)
+    shape, repeats, (grouped, bias, mean, rsqrt, weight, bias_2, scale) = _read(None, ((), (-4,
+        -2), (-5, -3), (-5, -3), (-4, -2), (-4, -2), (-4, -2)), (torch.float32,) * 7,
+        "grouped bias mean rsqrt weight bias_2 scale", grouped, bias, mean, rsqrt, weight, bias_2,
+        scale)
     if len(shape) <= 2:
         raise ValueError(f"expected 3 dimensions or more, got {tuple(shape)}")
     windows = ((4, 4, 0, 1, False), (4, 4, 0, 1, False))
     counts = [_windows(size, *window) for size, window in zip(shape[-2:], windows)]
-    out = torch.empty((*shape[:-2], *counts), dtype=torch.float32, device=grouped.device)
+    out = grouped.new_empty(*shape[:-2], *counts)
     if out.numel() > 0:
         tensors = (grouped, bias, mean, rsqrt, weight, bias_2, scale, out)
-        sizes = (shape[:-2].numel(), *shape[-2:], *counts, *bias_repeats, *mean_repeats,
-            *rsqrt_repeats, *weight_repeats, *bias_2_repeats, *scale_repeats)
+        sizes = (shape[:-2].numel(), *shape[-2:], *counts, *repeats)
         _launch("add_sub_mul_add_mul_max_pool_clamp", tensors, sizes)
     return out
 
@@ -1905,10 +1947,9 @@ class ModelNew(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         conv = self.conv
         gn = self.gn
-        conv2d_view_1 = conv.bias.view([-1, 1, 1])
-        conv2d_view_1_grouped_16 = conv2d_view_1.unflatten(0, [16, -1])
+        conv2d_view_1_grouped_16 = conv.bias.view([-1, 1, 1]).unflatten(0, [16, -1])
         (unbiased_conv2d, unbiased_conv2d_means, unbiased_conv2d_variances) = _conv2d_moments(x,
-            conv.weight, conv2d_view_1)
+            conv.weight, conv.bias)
         unbiased_conv2d_grouped_16 = unbiased_conv2d.unflatten(1, [16, -1])
         unbiased_conv2d_means_grouped = unbiased_conv2d_means.unflatten(1, [16, -1])
         unbiased_conv2d_variances_grouped = unbiased_conv2d_variances.unflatten(1, [16, -1])

@@ -2,7 +2,7 @@
 # problem: conv3d_max_pool_logsumexp
 # source: conv3d_max_pool_logsumexp.yaml (sha256 8bec1003e7ddfb8a)
 # backend: cuda, sm_90a
-# templates: frame/head.py.jinja (sha256 020d2df13511024f)
+# templates: frame/head.py.jinja (sha256 692030152805badc)
 # render again: kernelgen render conv3d_max_pool_logsumexp
 """3-D convolution, maximum of windows, logsumexp of the channels, then ReLU.
 
@@ -100,17 +100,37 @@ struct SumExp {
   __device__ double sum() const { return most == -INFINITY ? NAN : total; }
 };
 
-// Merges the states of kCount threads, kStride apart; the first of them has the outcome.
+// Returns the state of the lane of the warp whose number differs in this bit.
+template <typename State>
+__device__ State state_of(const State& own, int bit) {
+  unsigned words[sizeof(State) / sizeof(unsigned)];
+  memcpy(words, &own, sizeof(State));
+#pragma unroll
+  for (unsigned& word : words) word = __shfl_xor_sync(0xffffffff, word, bit);
+  State other;
+  memcpy(&other, words, sizeof(State));
+  return other;
+}
+
+// Merges the states of kCount threads, kStride apart; the first of them has the outcome. Threads of
+// one warp do so without waiting for the block.
 template <int kThreads, int kCount, int kStride, typename State>
-__device__ State merged(const State& own) {
-  __shared__ State states[kThreads];
-  const int number = threadIdx.x / kStride % kCount;
-  states[threadIdx.x] = own;
-  for (int half = kCount / 2; half > 0; half /= 2) {
-    __syncthreads();
-    if (number < half) states[threadIdx.x].merge(states[threadIdx.x + half * kStride]);
+__device__ State merged(State own) {
+  constexpr int kInWarp = kStride > 1 ? 1 : kCount < 32 ? kCount : 32;
+  if constexpr (kCount > kInWarp) {
+    __shared__ State states[kThreads];
+    const int number = threadIdx.x / kStride % kCount;
+    __syncthreads();  // the states of a call before are read
+    states[threadIdx.x] = own;
+    for (int half = kCount / 2; half >= kInWarp; half /= 2) {
+      __syncthreads();
+      if (number < half) states[threadIdx.x].merge(states[threadIdx.x + half * kStride]);
+    }
+    own = states[threadIdx.x];
   }
-  return states[threadIdx.x];
+#pragma unroll
+  for (int half = kInWarp / 2; half > 0; half /= 2) own.merge(state_of(own, half));
+  return own;
 }
 
 // Filters move over 3 dimensions of the input; each sum of products becomes max of 1x1x2(add(that,
@@ -1065,6 +1085,8 @@ constexpr int kStrip = 2, kStrips = 10, kRows = kStrip * kStrips;
 constexpr int kOutputs = 64;  // of a row, of a block
 constexpr int kFours = 16;  // that cover a row's windows, from an aligned one on
 constexpr int kThreads = (kStrips * kFours + 31) / 32 * 32;
+// Without so many of a multiprocessor, the compiler delays reads to make room for more.
+constexpr int kBlocks = kThreads < 512 ? 512 / kThreads : 1;
 // A row's outputs are kPieces pieces; of each, kLanes threads compute kEach, kLanes apart.
 constexpr int kLanes = 32, kEach = 2, kPieces = 1;
 // A strip's windows span kLines lines, kPitch rows apart, of which kBatch are read at once. Windows
@@ -1084,18 +1106,18 @@ struct Four {
   Vector<float> lines;
 };
 
-// Those of [low, high) alone, unless they are aligned.
+// Those at four places of a line, where what repeats may have one index.
 template <bool kVectors>
-__device__ Four four_at(const Arguments& a, int64_t first, int low, int high) {
+__device__ Four four_at(const Arguments& a, int64_t plane, int64_t line, const int (&columns)[4]) {
   Four four = {};
   if constexpr (kVectors) {
-    four.lines = load<float>(a.lines + first);
+    const int64_t i = line + columns[0];
+    four.lines = load<float>(a.lines + i);
   }
   if constexpr (!kVectors) {
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
-      if (j < low || j >= high) continue;
-      const int64_t i = first + j;
+      const int64_t i = line + columns[j];
       four.lines.at[j] = a.lines[i];
     }
   }
@@ -1120,11 +1142,15 @@ __device__ constexpr bool is_read(int line) {
 }
 
 // A thread gathers four columns of a strip's windows: a line is read once for all rows that it is
-// of. Then the block gathers the windows along these rows, from shared memory.
+// of. Then the block gathers the windows along these rows, from shared memory. Lines and columns
+// that do not exist read the nearest that do, so that all reads are under way together.
 template <bool kVectors>
-__global__ void __launch_bounds__(kThreads) pool_rows(Arguments a) {
+__global__ void __launch_bounds__(kThreads, kBlocks) pool_rows(Arguments a) {
   __shared__ Vector<Value> of_rows[kRows][kFours];
   __shared__ int64_t places[kRows];  // of a row's outputs; -1: there is no such row
+  const int width = a.width, height = a.height;
+  // A thread's columns are neighbours that it reads at once, or those of threads beside it are.
+  constexpr int kRead = kVectors ? 4 : 1, kApart = kRead > 1 ? 1 : kFours;
   const unsigned blocks_of_row = (a.count_w + kOutputs - 1) / kOutputs;
   const int first_out = blockIdx.x % blocks_of_row * kOutputs;
   const int begin = (first_out * kStrideW - kPaddingW) & ~3;
@@ -1133,36 +1159,35 @@ __global__ void __launch_bounds__(kThreads) pool_rows(Arguments a) {
     const unsigned strip = blockIdx.x / blocks_of_row * kStrips + strip_of_block;
     const unsigned slice = strip / a.strips;
     const int first_h = (strip - slice * a.strips) * kStrip;
-    const int plane = slice / a.count_d;
-    const int front = (slice - plane * a.count_d) * kStrideD - kPaddingD;
-    const int column = begin + four * 4;
-    const int low = max(-column, 0), high = min(a.width - column, 4);
+    const int front = slice % a.count_d * kStrideD - kPaddingD;
+    const int column = begin + four * kRead;
+    int columns[4];
+#pragma unroll
+    for (int j = 0; j < 4; ++j) columns[j] = min(max(column + j * kApart, 0), width - kRead);
     Vector<Value> rows[kStrip];
 #pragma unroll
     for (int s = 0; s < kStrip; ++s) rows[s] = {kNothing, kNothing, kNothing, kNothing};
-    if (slice < a.slices && low < 4 && high > 0) {
+    if (slice < a.slices) {
       const int top = first_h * kStrideH - kPaddingH;
 #pragma unroll 1
       for (int tap = 0; tap < kKernelD; ++tap) {
       const int d = front + tap * kDilationD;
       if (d < 0 || a.depth <= d) continue;
-      const int64_t first = ((int64_t{plane} * a.depth + d) * a.height + top) * a.width + column;
+      const int64_t plane = (int64_t{slice / a.count_d} * a.depth + d) * height * width;
 #pragma unroll
       for (int line = 0; line < kLines; line += kBatch) {
         Four fours[kBatch];
-        bool inside[kBatch];
 #pragma unroll
         for (int k = 0; k < kBatch; ++k) {
-          const int h = (line + k) * kPitch;
-          inside[k] = is_read(line + k) && top + h >= 0 && top + h < a.height;
-          if (inside[k]) fours[k] = four_at<kVectors>(a, first + int64_t{h} * a.width, low, high);
+          if (!is_read(line + k)) continue;
+          const int h = min(max(top + (line + k) * kPitch, 0), height - 1);
+          fours[k] = four_at<kVectors>(a, plane, plane + int64_t{h} * width, columns);
         }
 #pragma unroll
         for (int k = 0; k < kBatch; ++k) {
-          if (!inside[k]) continue;
+          if (!is_read(line + k)) continue;
 #pragma unroll
           for (int j = 0; j < 4; ++j) {
-            if (!kVectors && (j < low || j >= high)) continue;
             const Value of_line = fours[k].lines.at[j];
 #pragma unroll
             for (int s = 0; s < kStrip; ++s) {
@@ -1176,7 +1201,8 @@ __global__ void __launch_bounds__(kThreads) pool_rows(Arguments a) {
 #pragma unroll
     for (int s = 0; s < kStrip; ++s) {
       const int row = strip_of_block * kStrip + s, h = first_h + s;
-      of_rows[row][four] = rows[s];
+#pragma unroll
+      for (int j = 0; j < 4; ++j) of_rows[row]->at[column - begin + j * kApart] = rows[s].at[j];
       if (four > 0) continue;
       const bool exists = slice < a.slices && h < a.count_h;
       places[row] = exists ? (int64_t{slice} * a.count_h + h) * a.count_w : -1;
@@ -1236,8 +1262,10 @@ extern "C" int add_max_pool_launch(
 namespace max_sumexp_isinf_log_add_where_relu_reduce {
 
 constexpr int kThreads = 256;
-constexpr int kColumns = 64;  // of a block, that read neighbours
-constexpr int kLanes = kThreads / kColumns;  // threads of a column
+// Without so many of a multiprocessor, the compiler delays reads to make room for more.
+constexpr int kBlocks = 2;
+constexpr int kAcross = 16;  // threads that read neighbours
+constexpr int kLanes = kThreads / kAcross;  // of a column
 
 struct Arguments {
   const float* max_pool3d;
@@ -1245,9 +1273,6 @@ struct Arguments {
   int64_t rows, length, inner, piece;
 };
 
-__device__ float value_at(const Arguments& a, int64_t i) {
-  return a.max_pool3d[i];
-}
 // Rows are made of pieces of neighbours; those of a.inner rows take turns.
 __device__ int64_t first_of(const Arguments& a, int64_t row) {
   return row / a.inner * (a.length * a.inner) + row % a.inner * a.piece;
@@ -1258,7 +1283,7 @@ __device__ int64_t offset_of(const Arguments& a, int64_t position) {
 }
 using State = SumExp;
 
-__device__ State nothing(const Arguments& a, int64_t row) {
+__device__ State nothing(const Arguments& a, bool any, int64_t begin) {
   return {-INFINITY, 0.0};
 }
 
@@ -1268,28 +1293,69 @@ __device__ void finish(const Arguments& a, int64_t i, const State& state) {
   a.out[i] = relu(isinf(max) ? max : logf(sumexp) + max);
 }
 
-__global__ void __launch_bounds__(kThreads) gather_columns(Arguments a) {
-  constexpr int kAhead = 8, kTile = kAhead * kLanes;  // reads on their way
-  const int64_t tiles = (a.inner + kColumns - 1) / kColumns;
-  const int64_t tile = blockIdx.x, begin = 0, step = kTile;
-  const int64_t column = tile % tiles * kColumns + threadIdx.x % kColumns;
-  const int64_t row = column < a.inner ? tile / tiles * a.inner + column : a.rows;
-  const int64_t first = first_of(a, row);
-  const int lane = threadIdx.x / kColumns;
-  State state = nothing(a, row);
-  int64_t at = row < a.rows ? begin + lane : a.length;
-  for (; at + (kAhead - 1) * kLanes < a.length; at += step) {
-    float v[kAhead];
+// Four neighbours at the main shape, one at others.
+struct Some {
+  Vector<float> max_pool3d;
+};
+
+template <bool kMain>
+__device__ Some some_at(const Arguments& a, int64_t i) {
+  Some some;
+  if constexpr (kMain) {
+    some.max_pool3d = load(a.max_pool3d + i);
+  } else {
+    some.max_pool3d.at[0] = a.max_pool3d[i];
+  }
+  return some;
+}
+
+__device__ float value_of(const Arguments& a, const Some& some, int j) {
+  return some.max_pool3d.at[j];
+}
+
+template <bool kMain>
+__global__ void __launch_bounds__(kThreads, kBlocks) gather_columns(Arguments a) {
+  constexpr int kWidth = kMain ? 4 : 1, kColumns = kAcross * kWidth;  // of a thread, of a block
+  constexpr int kAhead = 4, kTile = kAhead * kLanes;  // reads on their way
+  const unsigned tiles = (a.inner + kColumns - 1) / kColumns;
+  const unsigned tile = blockIdx.x;
+  const int64_t begin = 0, step = kTile;
+  const int64_t column = int64_t{tile % tiles} * kColumns + threadIdx.x % kAcross * kWidth;
+  const int64_t row = tile / tiles * a.inner + column;
+  const int64_t first = tile / tiles * a.inner * a.length + column;
+  const bool exists = column < a.inner;
+  const int lane = threadIdx.x / kAcross;
+  State states[kWidth];
 #pragma unroll
-    for (int k = 0; k < kAhead; ++k) v[k] = value_at(a, first + (at + k * kLanes) * a.inner);
-    state.add(v, kAhead, at, kLanes);
+  for (int j = 0; j < kWidth; ++j) states[j] = nothing(a, exists && a.length > 0, first + j);
+  int64_t at = exists ? begin + lane : a.length;
+  for (; at + (kAhead - 1) * kLanes < a.length; at += step) {
+    Some some[kAhead];
+#pragma unroll
+    for (int k = 0; k < kAhead; ++k) some[k] = some_at<kMain>(a,
+        first + (at + k * kLanes) * a.inner);
+#pragma unroll
+    for (int j = 0; j < kWidth; ++j) {
+      float v[kAhead];
+#pragma unroll
+      for (int k = 0; k < kAhead; ++k) v[k] = value_of(a, some[k], j);
+      states[j].add(v, kAhead, at, kLanes);
+    }
   }
   for (; at < a.length; at += kLanes) {
-    const float v = value_at(a, first + at * a.inner);
-    state.add(&v, 1, at, kLanes);
+    const Some some = some_at<kMain>(a, first + at * a.inner);
+#pragma unroll
+    for (int j = 0; j < kWidth; ++j) {
+      const float v = value_of(a, some, j);
+      states[j].add(&v, 1, at, kLanes);
+    }
   }
-  state = merged<kThreads, kLanes, kColumns>(state);
-  if (lane == 0 && row < a.rows) finish(a, row, state);
+#pragma unroll
+  for (int j = 0; j < kWidth; ++j) {
+    const State state = merged<kThreads, kLanes, kAcross>(states[j]);
+    if (lane > 0 || !exists) continue;
+    finish(a, row + j, state);
+  }
 }
 
 }  // namespace max_sumexp_isinf_log_add_where_relu_reduce
@@ -1299,9 +1365,14 @@ extern "C" int max_sumexp_isinf_log_add_where_relu_launch(const float* max_pool3
     int64_t rows, int64_t length, int64_t inner, int64_t piece, cudaStream_t stream) {
   using namespace max_sumexp_isinf_log_add_where_relu_reduce;
   const Arguments a = {max_pool3d, out, rows, length, inner, piece};
-  const int64_t tiles = (inner + kColumns - 1) / kColumns;
+  const bool main = is_aligned(max_pool3d) && inner % 4 == 0;
+  const int64_t columns = kAcross * (main ? 4 : 1), tiles = (inner + columns - 1) / columns;
   const unsigned blocks = static_cast<unsigned>(rows / inner * tiles);
-  gather_columns<<<blocks, kThreads, 0, stream>>>(a);
+  if (main) {
+    gather_columns<true><<<blocks, kThreads, 0, stream>>>(a);
+  } else {
+    gather_columns<false><<<blocks, kThreads, 0, stream>>>(a);
+  }
   return cudaGetLastError();
 }
 """
@@ -1329,9 +1400,9 @@ def _library() -> ctypes.CDLL:
 
 @functools.cache
 def _function(name: str, pointers: int, numbers: int, sizes: int) -> ctypes._CFuncPtr:
-    """Return a function of the library, which takes so many of each."""
+    """Return a function of so many of each; ctypes passes sizes faster as pointers, as wide."""
     function = getattr(_library(), name)
-    types = [ctypes.c_void_p] * pointers + [ctypes.c_float] * numbers + [ctypes.c_int64] * sizes
+    types = [ctypes.c_void_p] * pointers + [ctypes.c_float] * numbers + [ctypes.c_void_p] * sizes
     # The kernels' stream comes last.
     function.argtypes = types if name.endswith("_bytes") else [*types, ctypes.c_void_p]
     function.restype = ctypes.c_int64 if name.endswith("_bytes") else ctypes.c_int
@@ -1339,14 +1410,12 @@ def _function(name: str, pointers: int, numbers: int, sizes: int) -> ctypes._CFu
 
 
 def _launch(
-    name: str,
-    tensors: tuple[torch.Tensor | None, ...],
-    sizes: tuple[int, ...],
+    name: str, tensors: tuple[torch.Tensor | None, ...], sizes: tuple[int, ...],
     numbers: tuple[float, ...] = (),
 ) -> None:
     """Queue kernels on the current stream of the device that holds the tensors."""
     index = tensors[0].get_device()
-    if index != torch.cuda.current_device():
+    if index != torch._C._cuda_getDevice():
         with torch.cuda.device(index):
             return _launch(name, tensors, sizes, numbers)
     function = _function(name + "_launch", len(tensors), len(numbers), len(sizes))
@@ -1369,25 +1438,49 @@ def _readable(
 
 
 @functools.lru_cache(1024)
-def _sizes_along(own: torch.Size, shape: torch.Size, first: int, last: int) -> tuple[int, ...]:
-    """Return inner and size for _along; nothing of another pattern."""
-    own = torch.Size((1,) * (len(shape) - len(own)) + own)
-    first, last = len(shape) + first, len(shape) + last
-    if own[first:last] != shape[first:last] or own[:first].numel() * own[last:].numel() != 1:
-        return ()
-    return shape[last:].numel(), own.numel()
+def _repeats(
+    shape: torch.Size | None, spans: tuple, *own: torch.Size
+) -> tuple[torch.Size, tuple, tuple | None]:
+    """Return a shape, or that of operands together, inner and size of each with a span, and the
+    shape that each is expanded to: None as it is, or if all are.
 
-
-def _along(
-    name: str, tensor: torch.Tensor, shape: torch.Size, first: int, last: int, dtype: torch.dtype
-) -> tuple[torch.Tensor, int, int]:
-    """Return a tensor that repeats over a shape, inner and size: of element i, i // inner % size.
-
-    It repeats along all dimensions but [first, last), which are counted from the end.
+    Elements differ along a span, [first, last) counted from the end: of i, i // inner % size; or
+    repeat "across" it: i // (size * inner) * inner + i % inner. "flat" has a span's size alone.
     """
-    if sizes := _sizes_along(tensor.shape, shape, first, last):
-        return _readable(name, tensor, dtype), *sizes
-    return _readable(name, tensor, dtype, shape), 1, shape.numel()  # written out
+    own = [(*one, *(1,) * -span[1]) if "flat" in span else one for one, span in zip(own, spans)]
+    shape = torch.broadcast_shapes(*own) if shape is None else torch.Size(shape)
+    repeats, expanded = [], []
+    for one, span in zip(own, spans):
+        expected = shape
+        if span:
+            first, last = (max(0, len(shape) + end) for end in span[:2])
+            inner, size = shape[last:].numel(), shape[first:last].numel()
+            expected = (1,) * first + shape[first:last] + (1,) * (len(shape) - last)
+            if across := "across" in span:
+                expected = shape[:first] + (1,) * (last - first) + shape[last:]
+            one = (1,) * (len(shape) - len(one)) + one
+            if one != expected:  # written out, where torch has no reason against it
+                torch.empty(one, device="meta").expand(shape)
+                inner, size = (shape.numel(), 1) if across else (1, shape.numel())
+            repeats += inner, size
+        expanded.append(shape if one != expected else None)
+    return shape, tuple(repeats), tuple(expanded) if any(expanded) else None
+
+
+def _read(
+    shape: torch.Size | None, spans: tuple, dtypes: tuple, names: str, *given: torch.Tensor
+) -> tuple[torch.Size, tuple, tuple]:
+    """Return the shape and sizes of _repeats, and operands as kernels read them."""
+    own, ready = [], True
+    for tensor, dtype in zip(given, dtypes):
+        own.append(tensor.shape)
+        if tensor.dtype is not dtype or not tensor.is_cuda or not tensor.is_contiguous():
+            ready = False
+    shape, repeats, expanded = _repeats(shape, spans, *own)
+    if not ready or expanded:
+        shapes = expanded or [None] * len(given)
+        given = tuple(_readable(*one) for one in zip(names.split(), given, dtypes, shapes))
+    return shape, repeats, given
 
 
 @functools.lru_cache(1024)
@@ -1448,13 +1541,12 @@ def _conv3d_add_max_pool(
     windows = [n // size for n, size in zip(whole[-3:], (1, 1, 2))]
     if min(windows) < 1:
         raise ValueError(f"windows of 1 x 1 x 2 are larger than {tuple(whole[-3:])}")
-    out = torch.empty((*whole[:-3], *windows), dtype=torch.float32, device=input.device)
-    bias, *bias_repeats = _along("bias", bias, whole, -4, -3, torch.float32)
+    out = input.new_empty(*whole[:-3], *windows)
+    _, repeats, (bias,) = _read(whole, ((-4, -3, "flat"),), (torch.float32,) * 1, "bias", bias)
     if out.numel() > 0:
-        workspace = torch.empty(237828, dtype=torch.uint8, device=input.device)
+        workspace = input.new_empty(237828, dtype=torch.uint8)
         tensors = (input, weight, bias, out, workspace)
-        sizes = (*counts, *bias_repeats)
-        _launch("conv3d_add_max_pool", tensors, sizes)
+        _launch("conv3d_add_max_pool", tensors, counts + repeats)
     return out
 
 
@@ -1466,7 +1558,7 @@ def _add_max_pool(lines: torch.Tensor) -> torch.Tensor:
         raise ValueError(f"expected 4 dimensions or more, got {tuple(shape)}")
     windows = ((2, 2, 0, 1, False), (2, 2, 0, 1, False), (1, 1, 0, 1, False))
     counts = [_windows(size, *window) for size, window in zip(shape[-3:], windows)]
-    out = torch.empty((*shape[:-3], *counts), dtype=torch.float32, device=lines.device)
+    out = lines.new_empty(*shape[:-3], *counts)
     if out.numel() > 0:
         tensors = (lines, out)
         sizes = (shape[:-3].numel(), *shape[-3:], *counts)
@@ -1477,14 +1569,14 @@ def _add_max_pool(lines: torch.Tensor) -> torch.Tensor:
 def _max_sumexp_isinf_log_add_where_relu(max_pool3d: torch.Tensor) -> torch.Tensor:
     """Return relu(where(isinf(max(max_pool3d)), max(max_pool3d), add(log(sumexp(max_pool3d)),
     max(max_pool3d)))) over dimensions (1)."""
+    max_pool3d = _readable("max_pool3d", max_pool3d, torch.float32)
     shape = max_pool3d.shape
     _expect("the number of dimensions", len(shape), 5)
-    max_pool3d = _readable("max_pool3d", max_pool3d, torch.float32, shape)
-    kept, length = torch.Size((shape[0], 1, shape[2], shape[3], shape[4])), shape[1]
+    (kept, rows, length) = ((shape[0], 1, shape[2], shape[3], shape[4]),
+        shape[0] * shape[2] * shape[3] * shape[4], shape[1])
     if length == 0:
         raise IndexError("max_sumexp_isinf_log_add_where_relu: there is nothing to reduce")
-    out = torch.empty(kept, dtype=torch.float32, device=max_pool3d.device)
-    rows = kept.numel()
+    out = max_pool3d.new_empty(*kept)
     if rows > 0:
         tensors = (max_pool3d, out)
         sizes = (rows, length, shape[2:5].numel(), 1)
@@ -1503,7 +1595,7 @@ class ModelNew(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         conv = self.conv
-        max_pool3d_lines = _conv3d_add_max_pool(x, conv.weight, conv.bias.view([-1, 1, 1, 1]))
+        max_pool3d_lines = _conv3d_add_max_pool(x, conv.weight, conv.bias)
         max_pool3d = _add_max_pool(max_pool3d_lines)
         return _max_sumexp_isinf_log_add_where_relu(max_pool3d)
 

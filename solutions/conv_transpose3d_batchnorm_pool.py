@@ -2,7 +2,7 @@
 # problem: conv_transpose3d_batchnorm_pool
 # source: conv_transpose3d_batchnorm_pool.yaml (sha256 af34f9b06022f5b2)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 a13ccfd75162db8c)
+# templates: frame/head.py.jinja (sha256 c6785ef727796589)
 # identities: the mean before sub, mul, add
 # render again: kernelgen render conv_transpose3d_batchnorm_pool
 """3-D transposed convolution of stride 2, BatchNorm3d in training mode, two mean pools.
@@ -101,17 +101,37 @@ struct Spread {
   }
 };
 
-// Merges the states of kCount threads, kStride apart; the first of them has the outcome.
+// Returns the state of the lane of the warp whose number differs in this bit.
+template <typename State>
+__device__ State state_of(const State& own, int bit) {
+  unsigned words[sizeof(State) / sizeof(unsigned)];
+  memcpy(words, &own, sizeof(State));
+#pragma unroll
+  for (unsigned& word : words) word = __shfl_xor_sync(0xffffffff, word, bit);
+  State other;
+  memcpy(&other, words, sizeof(State));
+  return other;
+}
+
+// Merges the states of kCount threads, kStride apart; the first of them has the outcome. Threads of
+// one warp do so without waiting for the block.
 template <int kThreads, int kCount, int kStride, typename State>
-__device__ State merged(const State& own) {
-  __shared__ State states[kThreads];
-  const int number = threadIdx.x / kStride % kCount;
-  states[threadIdx.x] = own;
-  for (int half = kCount / 2; half > 0; half /= 2) {
-    __syncthreads();
-    if (number < half) states[threadIdx.x].merge(states[threadIdx.x + half * kStride]);
+__device__ State merged(State own) {
+  constexpr int kInWarp = kStride > 1 ? 1 : kCount < 32 ? kCount : 32;
+  if constexpr (kCount > kInWarp) {
+    __shared__ State states[kThreads];
+    const int number = threadIdx.x / kStride % kCount;
+    __syncthreads();  // the states of a call before are read
+    states[threadIdx.x] = own;
+    for (int half = kCount / 2; half >= kInWarp; half /= 2) {
+      __syncthreads();
+      if (number < half) states[threadIdx.x].merge(states[threadIdx.x + half * kStride]);
+    }
+    own = states[threadIdx.x];
   }
-  return states[threadIdx.x];
+#pragma unroll
+  for (int half = kInWarp / 2; half > 0; half /= 2) own.merge(state_of(own, half));
+  return own;
 }
 
 // Filters move over 3 dimensions of the input; each sum of products becomes mean of 2x2x2(that);
@@ -721,6 +741,8 @@ extern "C" int conv_transpose3d_moments_mean_pool_launch(
 namespace mean_variance_add_rsqrt_lerp_reduce {
 
 constexpr int kThreads = 256;
+// Without so many of a multiprocessor, the compiler delays reads to make room for more.
+constexpr int kBlocks = 2;
 constexpr int kGroup = 32;  // threads of a row
 
 struct Arguments {
@@ -779,9 +801,8 @@ struct State {
   }
 };
 
-__device__ State nothing(const Arguments& a, int64_t row) {
-  const bool any = row < a.rows && a.length > 0;
-  const Values first = any ? value_at(a, first_of(a, row)) : Values{};
+__device__ State nothing(const Arguments& a, bool any, int64_t begin) {
+  const Values first = any ? value_at(a, begin) : Values{};
   return {{isfinite(first.means) ? first.means : 0.0f, 0.0, 0.0}, {0.0}, {0.0}};
 }
 
@@ -800,7 +821,7 @@ __device__ void finish(const Arguments& a, int64_t i, const State& state) {
   a.out_4[i] = interpolate(running_var, of_all_5, 0.1f);
 }
 
-__global__ void __launch_bounds__(kThreads) gather_rows(Arguments a) {
+__global__ void __launch_bounds__(kThreads, kBlocks) gather_rows(Arguments a) {
   constexpr int kWidth = 1, kAhead = 2;  // reads on their way
   constexpr int kStep = kGroup * kWidth, kTile = kAhead * kStep;
   const int64_t group = (int64_t{blockIdx.x} * kThreads + threadIdx.x) / kGroup;
@@ -808,18 +829,24 @@ __global__ void __launch_bounds__(kThreads) gather_rows(Arguments a) {
   const int64_t row = group, step = kTile;
   int64_t at = row < a.rows ? lane * kWidth : a.length;
   const int64_t first = first_of(a, row);
-  State state = nothing(a, row);
-  for (; at + (kAhead - 1) * kStep < a.length; at += step) {
-    Values some[kAhead];
+  Values some[kAhead];
+  const auto read = [&] {
+    if (at + (kAhead - 1) * kStep >= a.length) return false;
 #pragma unroll
     for (int k = 0; k < kAhead; ++k) some[k] = value_at(a, first + offset_of(a, at + k * kStep));
+    return true;
+  };
+  bool whole = read();  // on its way while a state begins, for which an element may be read
+  State state = nothing(a, row < a.rows && a.length > 0, first);
+  const auto add = [&](const Values& some, int64_t position) {
+    state.add(&some, 1, position, 1);
+  };
+  for (; whole; whole = read()) {
 #pragma unroll
-    for (int k = 0; k < kAhead; ++k) state.add(&some[k], 1, at + k * kStep, 1);
+    for (int k = 0; k < kAhead; ++k) add(some[k], at + k * kStep);
+    at += step;
   }
-  for (; at < a.length; at += kStep) {
-    const Values some = value_at(a, first + offset_of(a, at));
-    state.add(&some, 1, at, 1);
-  }
+  for (; at < a.length; at += kStep) add(value_at(a, first + offset_of(a, at)), at);
   state = merged<kThreads, kGroup, 1>(state);
   if (lane == 0 && row < a.rows) finish(a, row, state);
 }
@@ -856,6 +883,8 @@ constexpr int kStrip = 2, kStrips = 20, kRows = kStrip * kStrips;
 constexpr int kOutputs = 15;  // of a row, of a block
 constexpr int kFours = 8;  // that cover a row's windows, from an aligned one on
 constexpr int kThreads = (kStrips * kFours + 31) / 32 * 32;
+// Without so many of a multiprocessor, the compiler delays reads to make room for more.
+constexpr int kBlocks = kThreads < 512 ? 512 / kThreads : 1;
 // A row's outputs are kPieces pieces; of each, kLanes threads compute kEach, kLanes apart.
 constexpr int kLanes = 16, kEach = 1, kPieces = 1;
 // A strip's windows span kLines lines, kPitch rows apart, of which kBatch are read at once. Windows
@@ -890,36 +919,33 @@ struct Four {
   Vector<float> weight;
   Vector<float> bias;
 };
-constexpr int64_t kMeanInner = 29791, kMeanSize = 16;
-constexpr int64_t kRsqrtInner = 29791, kRsqrtSize = 16;
-constexpr int64_t kWeightInner = 29791, kWeightSize = 16;
-constexpr int64_t kBiasInner = 29791, kBiasSize = 16;
+constexpr unsigned kMeanInner = 29791, kMeanSize = 16;
+constexpr unsigned kRsqrtInner = 29791, kRsqrtSize = 16;
+constexpr unsigned kWeightInner = 29791, kWeightSize = 16;
+constexpr unsigned kBiasInner = 29791, kBiasSize = 16;
 template <typename T>
 __device__ Vector<T> repeated(T value) {
   return {value, value, value, value};
 }
 
-// Those of [low, high) alone; at the main shape an index is divided once for all of them.
+// Those at four places of a line, where what repeats may have one index.
 template <bool kMain>
-__device__ Four four_at(const Arguments& a, int64_t first, int low, int high) {
+__device__ Four four_at(const Arguments& a, int64_t plane, int64_t line, const int (&columns)[4]) {
   Four four = {};
   if constexpr (kMain) {
-    const int64_t i = first + low;
-    four.mean = repeated(a.mean[i / kMeanInner % kMeanSize]);
-    four.rsqrt = repeated(a.rsqrt[i / kRsqrtInner % kRsqrtSize]);
-    four.weight = repeated(a.weight[i / kWeightInner % kWeightSize]);
-    four.bias = repeated(a.bias[i / kBiasInner % kBiasSize]);
+    const int64_t i = line;
+    const auto pool3d = a.pool3d + i;
 #pragma unroll
-    for (int j = 0; j < 4; ++j) {
-      if (j < low || j >= high) continue;
-      four.pool3d.at[j] = a.pool3d[first + j];
-    }
+    for (int j = 0; j < 4; ++j) four.pool3d.at[j] = pool3d[columns[j]];
+    four.mean = repeated(a.mean[unsigned(plane) / kMeanInner % kMeanSize]);
+    four.rsqrt = repeated(a.rsqrt[unsigned(plane) / kRsqrtInner % kRsqrtSize]);
+    four.weight = repeated(a.weight[unsigned(plane) / kWeightInner % kWeightSize]);
+    four.bias = repeated(a.bias[unsigned(plane) / kBiasInner % kBiasSize]);
   }
   if constexpr (!kMain) {
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
-      if (j < low || j >= high) continue;
-      const int64_t i = first + j;
+      const int64_t i = line + columns[j];
       four.pool3d.at[j] = a.pool3d[i];
       four.mean.at[j] = a.mean[i / a.mean_inner % a.mean_size];
       four.rsqrt.at[j] = a.rsqrt[i / a.rsqrt_inner % a.rsqrt_size];
@@ -931,11 +957,11 @@ __device__ Four four_at(const Arguments& a, int64_t first, int low, int high) {
 }
 
 bool is_for_lines(const Arguments& a) {
-  return a.mean_inner == kMeanInner && a.mean_size == kMeanSize && a.rsqrt_inner == kRsqrtInner &&
-      a.rsqrt_size == kRsqrtSize && a.weight_inner == kWeightInner &&
-      a.weight_size == kWeightSize && a.bias_inner == kBiasInner && a.bias_size == kBiasSize &&
-      a.mean_inner % a.width == 0 && a.rsqrt_inner % a.width == 0 &&
-      a.weight_inner % a.width == 0 && a.bias_inner % a.width == 0;
+  return a.width == 31 && a.height == 31 && a.depth == 31 &&
+      int64_t{a.slices / a.count_d} * 29791 <= UINT32_MAX && a.mean_inner == kMeanInner &&
+      a.mean_size == kMeanSize && a.rsqrt_inner == kRsqrtInner && a.rsqrt_size == kRsqrtSize &&
+      a.weight_inner == kWeightInner && a.weight_size == kWeightSize &&
+      a.bias_inner == kBiasInner && a.bias_size == kBiasSize;
 }
 
 // Whether a line is of the window of a row of the strip.
@@ -952,11 +978,15 @@ __device__ constexpr bool is_read(int line) {
 }
 
 // A thread gathers four columns of a strip's windows: a line is read once for all rows that it is
-// of. Then the block gathers the windows along these rows, from shared memory.
+// of. Then the block gathers the windows along these rows, from shared memory. Lines and columns
+// that do not exist read the nearest that do, so that all reads are under way together.
 template <bool kMain>
-__global__ void __launch_bounds__(kThreads) pool_rows(Arguments a) {
+__global__ void __launch_bounds__(kThreads, kMain ? kBlocks : 1) pool_rows(Arguments a) {
   __shared__ Vector<Value> of_rows[kRows][kFours];
   __shared__ int64_t places[kRows];  // of a row's outputs; -1: there is no such row
+  const int width = kMain ? 31 : a.width, height = kMain ? 31 : a.height;
+  // A thread's columns are neighbours that it reads at once, or those of threads beside it are.
+  constexpr int kRead = 1, kApart = kRead > 1 ? 1 : kFours;
   const unsigned blocks_of_row = (a.count_w + kOutputs - 1) / kOutputs;
   const int first_out = blockIdx.x % blocks_of_row * kOutputs;
   const int begin = (first_out * kStrideW - kPaddingW) & ~3;
@@ -965,36 +995,35 @@ __global__ void __launch_bounds__(kThreads) pool_rows(Arguments a) {
     const unsigned strip = blockIdx.x / blocks_of_row * kStrips + strip_of_block;
     const unsigned slice = strip / a.strips;
     const int first_h = (strip - slice * a.strips) * kStrip;
-    const int plane = slice / a.count_d;
-    const int front = (slice - plane * a.count_d) * kStrideD - kPaddingD;
-    const int column = begin + four * 4;
-    const int low = max(-column, 0), high = min(a.width - column, 4);
+    const int front = slice % a.count_d * kStrideD - kPaddingD;
+    const int column = begin + four * kRead;
+    int columns[4];
+#pragma unroll
+    for (int j = 0; j < 4; ++j) columns[j] = min(max(column + j * kApart, 0), width - kRead);
     Vector<Value> rows[kStrip];
 #pragma unroll
     for (int s = 0; s < kStrip; ++s) rows[s] = {kNothing, kNothing, kNothing, kNothing};
-    if (slice < a.slices && low < 4 && high > 0) {
+    if (slice < a.slices) {
       const int top = first_h * kStrideH - kPaddingH;
 #pragma unroll 1
       for (int tap = 0; tap < kKernelD; ++tap) {
       const int d = front + tap * kDilationD;
       if (d < 0 || a.depth <= d) continue;
-      const int64_t first = ((int64_t{plane} * a.depth + d) * a.height + top) * a.width + column;
+      const int64_t plane = (int64_t{slice / a.count_d} * a.depth + d) * height * width;
 #pragma unroll
       for (int line = 0; line < kLines; line += kBatch) {
         Four fours[kBatch];
-        bool inside[kBatch];
 #pragma unroll
         for (int k = 0; k < kBatch; ++k) {
-          const int h = (line + k) * kPitch;
-          inside[k] = is_read(line + k) && top + h >= 0 && top + h < a.height;
-          if (inside[k]) fours[k] = four_at<kMain>(a, first + int64_t{h} * a.width, low, high);
+          if (!is_read(line + k)) continue;
+          const int h = min(max(top + (line + k) * kPitch, 0), height - 1);
+          fours[k] = four_at<kMain>(a, plane, plane + int64_t{h} * width, columns);
         }
 #pragma unroll
         for (int k = 0; k < kBatch; ++k) {
-          if (!inside[k]) continue;
+          if (!is_read(line + k)) continue;
 #pragma unroll
           for (int j = 0; j < 4; ++j) {
-            if (j < low || j >= high) continue;
             const Value of_line = gathered(fours[k].pool3d.at[j], fours[k].mean.at[j],
                 fours[k].rsqrt.at[j], fours[k].weight.at[j], fours[k].bias.at[j]);
 #pragma unroll
@@ -1009,7 +1038,8 @@ __global__ void __launch_bounds__(kThreads) pool_rows(Arguments a) {
 #pragma unroll
     for (int s = 0; s < kStrip; ++s) {
       const int row = strip_of_block * kStrip + s, h = first_h + s;
-      of_rows[row][four] = rows[s];
+#pragma unroll
+      for (int j = 0; j < 4; ++j) of_rows[row]->at[column - begin + j * kApart] = rows[s].at[j];
       if (four > 0) continue;
       const bool exists = slice < a.slices && h < a.count_h;
       places[row] = exists ? (int64_t{slice} * a.count_h + h) * a.count_w : -1;
@@ -1091,9 +1121,9 @@ def _library() -> ctypes.CDLL:
 
 @functools.cache
 def _function(name: str, pointers: int, numbers: int, sizes: int) -> ctypes._CFuncPtr:
-    """Return a function of the library, which takes so many of each."""
+    """Return a function of so many of each; ctypes passes sizes faster as pointers, as wide."""
     function = getattr(_library(), name)
-    types = [ctypes.c_void_p] * pointers + [ctypes.c_float] * numbers + [ctypes.c_int64] * sizes
+    types = [ctypes.c_void_p] * pointers + [ctypes.c_float] * numbers + [ctypes.c_void_p] * sizes
     # The kernels' stream comes last.
     function.argtypes = types if name.endswith("_bytes") else [*types, ctypes.c_void_p]
     function.restype = ctypes.c_int64 if name.endswith("_bytes") else ctypes.c_int
@@ -1101,14 +1131,12 @@ def _function(name: str, pointers: int, numbers: int, sizes: int) -> ctypes._CFu
 
 
 def _launch(
-    name: str,
-    tensors: tuple[torch.Tensor | None, ...],
-    sizes: tuple[int, ...],
+    name: str, tensors: tuple[torch.Tensor | None, ...], sizes: tuple[int, ...],
     numbers: tuple[float, ...] = (),
 ) -> None:
     """Queue kernels on the current stream of the device that holds the tensors."""
     index = tensors[0].get_device()
-    if index != torch.cuda.current_device():
+    if index != torch._C._cuda_getDevice():
         with torch.cuda.device(index):
             return _launch(name, tensors, sizes, numbers)
     function = _function(name + "_launch", len(tensors), len(numbers), len(sizes))
@@ -1137,25 +1165,49 @@ def _readable(
 
 
 @functools.lru_cache(1024)
-def _sizes_along(own: torch.Size, shape: torch.Size, first: int, last: int) -> tuple[int, ...]:
-    """Return inner and size for _along; nothing of another pattern."""
-    own = torch.Size((1,) * (len(shape) - len(own)) + own)
-    first, last = len(shape) + first, len(shape) + last
-    if own[first:last] != shape[first:last] or own[:first].numel() * own[last:].numel() != 1:
-        return ()
-    return shape[last:].numel(), own.numel()
+def _repeats(
+    shape: torch.Size | None, spans: tuple, *own: torch.Size
+) -> tuple[torch.Size, tuple, tuple | None]:
+    """Return a shape, or that of operands together, inner and size of each with a span, and the
+    shape that each is expanded to: None as it is, or if all are.
 
-
-def _along(
-    name: str, tensor: torch.Tensor, shape: torch.Size, first: int, last: int, dtype: torch.dtype
-) -> tuple[torch.Tensor, int, int]:
-    """Return a tensor that repeats over a shape, inner and size: of element i, i // inner % size.
-
-    It repeats along all dimensions but [first, last), which are counted from the end.
+    Elements differ along a span, [first, last) counted from the end: of i, i // inner % size; or
+    repeat "across" it: i // (size * inner) * inner + i % inner. "flat" has a span's size alone.
     """
-    if sizes := _sizes_along(tensor.shape, shape, first, last):
-        return _readable(name, tensor, dtype), *sizes
-    return _readable(name, tensor, dtype, shape), 1, shape.numel()  # written out
+    own = [(*one, *(1,) * -span[1]) if "flat" in span else one for one, span in zip(own, spans)]
+    shape = torch.broadcast_shapes(*own) if shape is None else torch.Size(shape)
+    repeats, expanded = [], []
+    for one, span in zip(own, spans):
+        expected = shape
+        if span:
+            first, last = (max(0, len(shape) + end) for end in span[:2])
+            inner, size = shape[last:].numel(), shape[first:last].numel()
+            expected = (1,) * first + shape[first:last] + (1,) * (len(shape) - last)
+            if across := "across" in span:
+                expected = shape[:first] + (1,) * (last - first) + shape[last:]
+            one = (1,) * (len(shape) - len(one)) + one
+            if one != expected:  # written out, where torch has no reason against it
+                torch.empty(one, device="meta").expand(shape)
+                inner, size = (shape.numel(), 1) if across else (1, shape.numel())
+            repeats += inner, size
+        expanded.append(shape if one != expected else None)
+    return shape, tuple(repeats), tuple(expanded) if any(expanded) else None
+
+
+def _read(
+    shape: torch.Size | None, spans: tuple, dtypes: tuple, names: str, *given: torch.Tensor
+) -> tuple[torch.Size, tuple, tuple]:
+    """Return the shape and sizes of _repeats, and operands as kernels read them."""
+    own, ready = [], True
+    for tensor, dtype in zip(given, dtypes):
+        own.append(tensor.shape)
+        if tensor.dtype is not dtype or not tensor.is_cuda or not tensor.is_contiguous():
+            ready = False
+    shape, repeats, expanded = _repeats(shape, spans, *own)
+    if not ready or expanded:
+        shapes = expanded or [None] * len(given)
+        given = tuple(_readable(*one) for one in zip(names.split(), given, dtypes, shapes))
+    return shape, repeats, given
 
 
 @functools.lru_cache(1024)
@@ -1219,13 +1271,13 @@ def _conv_transpose3d_moments_mean_pool(
     windows = [n // size for n, size in zip(whole[-3:], (2, 2, 2))]
     if min(windows) < 1:
         raise ValueError(f"windows of 2 x 2 x 2 are larger than {tuple(whole[-3:])}")
-    out = torch.empty((*whole[:-3], *windows), dtype=torch.float32, device=input.device)
-    means = torch.empty((*whole[:-3], 1, 1, 1), dtype=torch.float32, device=input.device)
-    variances = torch.empty((*whole[:-3], 1, 1, 1), dtype=torch.float32, device=input.device)
-    pixel_counts = torch.empty((*whole[:-3], 1, 1, 1), dtype=torch.float32, device=input.device)
+    out = input.new_empty(*whole[:-3], *windows)
+    means = input.new_empty(*whole[:-3], 1, 1, 1)
+    variances = input.new_empty(*whole[:-3], 1, 1, 1)
+    pixel_counts = input.new_empty(*whole[:-3], 1, 1, 1)
     if out.numel() > 0:
         tiles = -(-counts[0] * 32768 // 32) + counts[0]
-        partials = torch.empty(tiles * 48, dtype=torch.float32, device=input.device)
+        partials = input.new_empty(tiles * 48)
         tensors = (input, weight, out, means, variances, pixel_counts, partials)
         _launch("conv_transpose3d_moments_mean_pool", tensors, counts)
     return out, means, variances, pixel_counts
@@ -1240,31 +1292,32 @@ def _mean_variance_add_rsqrt_lerp(
     over dimensions (0, 2, 3, 4), lerp(running_var, div_exact(mul(add(mean(variances),
     variance(means)), sum(pixel_counts)), sub(sum(pixel_counts), 1)), 0.1) over dimensions (0, 2, 3,
     4)."""
-    given = (running_mean, running_var)
+    given = (running_mean, running_var,)
     shape = _broadcast(means.shape, variances.shape, pixel_counts.shape)
     _expect("the shape of means", means.shape, shape)
     _expect("the shape of variances", variances.shape, shape)
     _expect("the shape of pixel_counts", pixel_counts.shape, shape)
-    _expect("the number of dimensions", len(shape), 5)
     means = _readable("means", means, torch.float32, shape)
     variances = _readable("variances", variances, torch.float32, shape)
     pixel_counts = _readable("pixel_counts", pixel_counts, torch.float32, shape)
-    kept, length = torch.Size((1, shape[1], 1, 1, 1)), shape[0] * shape[2] * shape[3] * shape[4]
-    running_mean = _readable("running_mean", running_mean, torch.float32, kept)
-    running_var = _readable("running_var", running_var, torch.float32, kept)
-    out_1 = torch.empty(kept, dtype=torch.float32, device=means.device)
-    out_2 = torch.empty(kept, dtype=torch.float32, device=means.device)
+    _expect("the number of dimensions", len(shape), 5)
+    (kept, rows, length) = ((1, shape[1], 1, 1, 1), shape[1],
+        shape[0] * shape[2] * shape[3] * shape[4])
+    running_mean = _readable("running_mean", running_mean, torch.float32, (rows,))
+    running_var = _readable("running_var", running_var, torch.float32, (rows,))
+    out_1 = means.new_empty(*kept)
+    out_2 = means.new_empty(*kept)
     out_3 = running_mean
     out_4 = running_var
-    rows = kept.numel()
     if rows > 0:
         tensors = (means, variances, pixel_counts, running_mean, running_var, out_1, out_2, out_3,
             out_4)
         sizes = (rows, length, shape[1], shape[2:5].numel())
         _launch("mean_variance_add_rsqrt_lerp", tensors, sizes)
-    for own, changed in zip(given, (out_3, out_4)):
-        if changed is not own:  # whose memory is not contiguous
-            own.copy_(changed)
+    if out_3 is not given[0]:  # whose memory is not contiguous
+        given[0].copy_(out_3)
+    if out_4 is not given[1]:  # whose memory is not contiguous
+        given[1].copy_(out_4)
     return out_1, out_2, out_3, out_4
 
 
@@ -1274,21 +1327,17 @@ def _sub_mul_add_mean_pool(
 ) -> torch.Tensor:
     """Return the mean of add(mul(mul(sub(pool3d, mean), rsqrt), weight),
         bias) in windows of 2 x 2 x 2."""
-    shape = _broadcast(pool3d.shape, mean.shape, rsqrt.shape, weight.shape, bias.shape)
-    pool3d = _readable("pool3d", pool3d, torch.float32, shape)
-    mean, *mean_repeats = _along("mean", mean, shape, -4, -3, torch.float32)
-    rsqrt, *rsqrt_repeats = _along("rsqrt", rsqrt, shape, -4, -3, torch.float32)
-    weight, *weight_repeats = _along("weight", weight, shape, -4, -3, torch.float32)
-    bias, *bias_repeats = _along("bias", bias, shape, -4, -3, torch.float32)
+    shape, repeats, (pool3d, mean, rsqrt, weight, bias) = _read(None, ((), (-4, -3), (-4, -3), (-4,
+        -3), (-4, -3)), (torch.float32,) * 5, "pool3d mean rsqrt weight bias", pool3d, mean, rsqrt,
+        weight, bias)
     if len(shape) <= 3:
         raise ValueError(f"expected 4 dimensions or more, got {tuple(shape)}")
     windows = ((2, 2, 0, 1, False), (2, 2, 0, 1, False), (2, 2, 0, 1, False))
     counts = [_windows(size, *window) for size, window in zip(shape[-3:], windows)]
-    out = torch.empty((*shape[:-3], *counts), dtype=torch.float32, device=pool3d.device)
+    out = pool3d.new_empty(*shape[:-3], *counts)
     if out.numel() > 0:
         tensors = (pool3d, mean, rsqrt, weight, bias, out)
-        sizes = (shape[:-3].numel(), *shape[-3:], *counts, *mean_repeats, *rsqrt_repeats,
-            *weight_repeats, *bias_repeats)
+        sizes = (shape[:-3].numel(), *shape[-3:], *counts, *repeats)
         _launch("sub_mul_add_mean_pool", tensors, sizes)
     return out
 
@@ -1313,8 +1362,7 @@ class ModelNew(nn.Module):
             self.conv.weight)
         (batch_norm_mean_1, batch_norm_rsqrt_5, _,
             _) = _mean_variance_add_rsqrt_lerp(conv_transpose3d_means, conv_transpose3d_variances,
-            conv_transpose3d_pixel_counts, bn.running_mean.view([1, -1, 1, 1, 1]),
-            bn.running_var.view([1, -1, 1, 1, 1]))
+            conv_transpose3d_pixel_counts, bn.running_mean, bn.running_var)
         return _sub_mul_add_mean_pool(avg_pool3d_avg_pool3d_1, batch_norm_mean_1,
             batch_norm_rsqrt_5, bn.weight.view([-1, 1, 1, 1]), bn.bias.view([-1, 1, 1, 1]))
 

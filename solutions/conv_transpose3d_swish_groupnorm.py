@@ -2,7 +2,7 @@
 # problem: conv_transpose3d_swish_groupnorm
 # source: conv_transpose3d_swish_groupnorm.yaml (sha256 02647484576f3b6e)
 # backend: cuda, sm_90a
-# templates: frame/head.py.jinja (sha256 8de16039cfe4b716)
+# templates: frame/head.py.jinja (sha256 c1978b3f49ebb22b)
 # render again: kernelgen render conv_transpose3d_swish_groupnorm
 """3-D transposed convolution of stride 2, swish, GroupNorm, then hardswish.
 
@@ -156,17 +156,37 @@ struct Spread {
   }
 };
 
-// Merges the states of kCount threads, kStride apart; the first of them has the outcome.
+// Returns the state of the lane of the warp whose number differs in this bit.
+template <typename State>
+__device__ State state_of(const State& own, int bit) {
+  unsigned words[sizeof(State) / sizeof(unsigned)];
+  memcpy(words, &own, sizeof(State));
+#pragma unroll
+  for (unsigned& word : words) word = __shfl_xor_sync(0xffffffff, word, bit);
+  State other;
+  memcpy(&other, words, sizeof(State));
+  return other;
+}
+
+// Merges the states of kCount threads, kStride apart; the first of them has the outcome. Threads of
+// one warp do so without waiting for the block.
 template <int kThreads, int kCount, int kStride, typename State>
-__device__ State merged(const State& own) {
-  __shared__ State states[kThreads];
-  const int number = threadIdx.x / kStride % kCount;
-  states[threadIdx.x] = own;
-  for (int half = kCount / 2; half > 0; half /= 2) {
-    __syncthreads();
-    if (number < half) states[threadIdx.x].merge(states[threadIdx.x + half * kStride]);
+__device__ State merged(State own) {
+  constexpr int kInWarp = kStride > 1 ? 1 : kCount < 32 ? kCount : 32;
+  if constexpr (kCount > kInWarp) {
+    __shared__ State states[kThreads];
+    const int number = threadIdx.x / kStride % kCount;
+    __syncthreads();  // the states of a call before are read
+    states[threadIdx.x] = own;
+    for (int half = kCount / 2; half >= kInWarp; half /= 2) {
+      __syncthreads();
+      if (number < half) states[threadIdx.x].merge(states[threadIdx.x + half * kStride]);
+    }
+    own = states[threadIdx.x];
   }
-  return states[threadIdx.x];
+#pragma unroll
+  for (int half = kInWarp / 2; half > 0; half /= 2) own.merge(state_of(own, half));
+  return own;
 }
 
 // Filters move over 3 dimensions of the input; each sum of products becomes that;
@@ -1369,6 +1389,8 @@ extern "C" int conv_transpose3d_moments_launch(
 namespace add_sigmoid_mul_mean_variance_add_rsqrt_reduce {
 
 constexpr int kThreads = 256;
+// Without so many of a multiprocessor, the compiler delays reads to make room for more.
+constexpr int kBlocks = 2;
 constexpr int kGroup = 1;  // threads of a row
 
 struct Arguments {
@@ -1409,9 +1431,8 @@ struct State {
   }
 };
 
-__device__ State nothing(const Arguments& a, int64_t row) {
-  const bool any = row < a.rows && a.length > 0;
-  const Values first = any ? value_at(a, row * a.length) : Values{};
+__device__ State nothing(const Arguments& a, bool any, int64_t begin) {
+  const Values first = any ? value_at(a, begin) : Values{};
   return {{isfinite(first.means) ? first.means : 0.0f, 0.0, 0.0}, {0.0}};
 }
 
@@ -1442,17 +1463,12 @@ __device__ Some some_at(const Arguments& a, int64_t i) {
   return some;
 }
 
-template <bool kMain>
-__device__ void add(State& state, const Arguments& a, const Some& some, int64_t at) {
-  constexpr int kWidth = kMain ? 4 : 1;
-  Values v[kWidth];
-#pragma unroll
-  for (int j = 0; j < kWidth; ++j) v[j] = computed(some.means.at[j], some.variances.at[j]);
-  state.add(v, kWidth, at, 1);
+__device__ Values value_of(const Arguments& a, const Some& some, int j) {
+  return computed(some.means.at[j], some.variances.at[j]);
 }
 
 template <bool kMain>
-__global__ void __launch_bounds__(kThreads) gather_rows(Arguments a) {
+__global__ void __launch_bounds__(kThreads, kBlocks) gather_rows(Arguments a) {
   constexpr int kWidth = kMain ? 4 : 1, kAhead = 2;  // reads on their way
   constexpr int kStep = kGroup * kWidth, kTile = kAhead * kStep;
   const int64_t group = (int64_t{blockIdx.x} * kThreads + threadIdx.x) / kGroup;
@@ -1460,18 +1476,27 @@ __global__ void __launch_bounds__(kThreads) gather_rows(Arguments a) {
   const int64_t row = group, step = kTile;
   int64_t at = row < a.rows ? lane * kWidth : a.length;
   const int64_t first = row * a.length;
-  State state = nothing(a, row);
-  for (; at + (kAhead - 1) * kStep < a.length; at += step) {
-    Some some[kAhead];
+  Some some[kAhead];
+  const auto read = [&] {
+    if (at + (kAhead - 1) * kStep >= a.length) return false;
 #pragma unroll
     for (int k = 0; k < kAhead; ++k) some[k] = some_at<kMain>(a, first + at + k * kStep);
+    return true;
+  };
+  bool whole = read();  // on its way while a state begins, for which an element may be read
+  State state = nothing(a, row < a.rows && a.length > 0, first);
+  const auto add = [&](const Some& some, int64_t position) {
+    Values v[kWidth];
 #pragma unroll
-    for (int k = 0; k < kAhead; ++k) add<kMain>(state, a, some[k], at + k * kStep);
+    for (int j = 0; j < kWidth; ++j) v[j] = value_of(a, some, j);
+    state.add(v, kWidth, position, 1);
+  };
+  for (; whole; whole = read()) {
+#pragma unroll
+    for (int k = 0; k < kAhead; ++k) add(some[k], at + k * kStep);
+    at += step;
   }
-  for (; at < a.length; at += kStep) {
-    const Some some = some_at<kMain>(a, first + at);
-    add<kMain>(state, a, some, at);
-  }
+  for (; at < a.length; at += kStep) add(some_at<kMain>(a, first + at), at);
   state = merged<kThreads, kGroup, 1>(state);
   if (lane == 0 && row < a.rows) finish(a, row, state);
 }
@@ -1484,8 +1509,9 @@ extern "C" int add_sigmoid_mul_mean_variance_add_rsqrt_launch(const float* means
     cudaStream_t stream) {
   using namespace add_sigmoid_mul_mean_variance_add_rsqrt_reduce;
   const Arguments a = {means, variances, out_1, out_2, rows, length};
+  const bool main = is_aligned(means) && is_aligned(variances) && length % 4 == 0;
   const unsigned blocks = static_cast<unsigned>((rows * kGroup + kThreads - 1) / kThreads);
-  if (is_aligned(means) && is_aligned(variances) && length % 4 == 0) {
+  if (main) {
     gather_rows<true><<<blocks, kThreads, 0, stream>>>(a);
   } else {
     gather_rows<false><<<blocks, kThreads, 0, stream>>>(a);
@@ -1634,9 +1660,9 @@ def _library() -> ctypes.CDLL:
 
 @functools.cache
 def _function(name: str, pointers: int, numbers: int, sizes: int) -> ctypes._CFuncPtr:
-    """Return a function of the library, which takes so many of each."""
+    """Return a function of so many of each; ctypes passes sizes faster as pointers, as wide."""
     function = getattr(_library(), name)
-    types = [ctypes.c_void_p] * pointers + [ctypes.c_float] * numbers + [ctypes.c_int64] * sizes
+    types = [ctypes.c_void_p] * pointers + [ctypes.c_float] * numbers + [ctypes.c_void_p] * sizes
     # The kernels' stream comes last.
     function.argtypes = types if name.endswith("_bytes") else [*types, ctypes.c_void_p]
     function.restype = ctypes.c_int64 if name.endswith("_bytes") else ctypes.c_int
@@ -1644,14 +1670,12 @@ def _function(name: str, pointers: int, numbers: int, sizes: int) -> ctypes._CFu
 
 
 def _launch(
-    name: str,
-    tensors: tuple[torch.Tensor | None, ...],
-    sizes: tuple[int, ...],
+    name: str, tensors: tuple[torch.Tensor | None, ...], sizes: tuple[int, ...],
     numbers: tuple[float, ...] = (),
 ) -> None:
     """Queue kernels on the current stream of the device that holds the tensors."""
     index = tensors[0].get_device()
-    if index != torch.cuda.current_device():
+    if index != torch._C._cuda_getDevice():
         with torch.cuda.device(index):
             return _launch(name, tensors, sizes, numbers)
     function = _function(name + "_launch", len(tensors), len(numbers), len(sizes))
@@ -1680,25 +1704,49 @@ def _readable(
 
 
 @functools.lru_cache(1024)
-def _sizes_along(own: torch.Size, shape: torch.Size, first: int, last: int) -> tuple[int, ...]:
-    """Return inner and size for _along; nothing of another pattern."""
-    own = torch.Size((1,) * (len(shape) - len(own)) + own)
-    first, last = len(shape) + first, len(shape) + last
-    if own[first:last] != shape[first:last] or own[:first].numel() * own[last:].numel() != 1:
-        return ()
-    return shape[last:].numel(), own.numel()
+def _repeats(
+    shape: torch.Size | None, spans: tuple, *own: torch.Size
+) -> tuple[torch.Size, tuple, tuple | None]:
+    """Return a shape, or that of operands together, inner and size of each with a span, and the
+    shape that each is expanded to: None as it is, or if all are.
 
-
-def _along(
-    name: str, tensor: torch.Tensor, shape: torch.Size, first: int, last: int, dtype: torch.dtype
-) -> tuple[torch.Tensor, int, int]:
-    """Return a tensor that repeats over a shape, inner and size: of element i, i // inner % size.
-
-    It repeats along all dimensions but [first, last), which are counted from the end.
+    Elements differ along a span, [first, last) counted from the end: of i, i // inner % size; or
+    repeat "across" it: i // (size * inner) * inner + i % inner. "flat" has a span's size alone.
     """
-    if sizes := _sizes_along(tensor.shape, shape, first, last):
-        return _readable(name, tensor, dtype), *sizes
-    return _readable(name, tensor, dtype, shape), 1, shape.numel()  # written out
+    own = [(*one, *(1,) * -span[1]) if "flat" in span else one for one, span in zip(own, spans)]
+    shape = torch.broadcast_shapes(*own) if shape is None else torch.Size(shape)
+    repeats, expanded = [], []
+    for one, span in zip(own, spans):
+        expected = shape
+        if span:
+            first, last = (max(0, len(shape) + end) for end in span[:2])
+            inner, size = shape[last:].numel(), shape[first:last].numel()
+            expected = (1,) * first + shape[first:last] + (1,) * (len(shape) - last)
+            if across := "across" in span:
+                expected = shape[:first] + (1,) * (last - first) + shape[last:]
+            one = (1,) * (len(shape) - len(one)) + one
+            if one != expected:  # written out, where torch has no reason against it
+                torch.empty(one, device="meta").expand(shape)
+                inner, size = (shape.numel(), 1) if across else (1, shape.numel())
+            repeats += inner, size
+        expanded.append(shape if one != expected else None)
+    return shape, tuple(repeats), tuple(expanded) if any(expanded) else None
+
+
+def _read(
+    shape: torch.Size | None, spans: tuple, dtypes: tuple, names: str, *given: torch.Tensor
+) -> tuple[torch.Size, tuple, tuple]:
+    """Return the shape and sizes of _repeats, and operands as kernels read them."""
+    own, ready = [], True
+    for tensor, dtype in zip(given, dtypes):
+        own.append(tensor.shape)
+        if tensor.dtype is not dtype or not tensor.is_cuda or not tensor.is_contiguous():
+            ready = False
+    shape, repeats, expanded = _repeats(shape, spans, *own)
+    if not ready or expanded:
+        shapes = expanded or [None] * len(given)
+        given = tuple(_readable(*one) for one in zip(names.split(), given, dtypes, shapes))
+    return shape, repeats, given
 
 
 @functools.lru_cache(1024)
@@ -1746,17 +1794,16 @@ def _conv_transpose3d_moments(
     weight = _readable("weight", weight, torch.float32)
     (whole, counts) = _places(input.shape, weight.shape, (2, 2, 2), (1, 1, 1), (1, 1, 1), extra=(0,
         0, 0))
-    out = torch.empty(whole, dtype=torch.float32, device=input.device)
-    bias, *bias_repeats = _along("bias", bias, whole, -4, -3, torch.float32)
-    means = torch.empty((*whole[:-3], 1, 1, 1), dtype=torch.float32, device=input.device)
-    variances = torch.empty((*whole[:-3], 1, 1, 1), dtype=torch.float32, device=input.device)
+    out = input.new_empty(*whole)
+    _, repeats, (bias,) = _read(whole, ((-4, -3, "flat"),), (torch.float32,) * 1, "bias", bias)
+    means = input.new_empty(*whole[:-3], 1, 1, 1)
+    variances = input.new_empty(*whole[:-3], 1, 1, 1)
     if out.numel() > 0:
-        workspace = torch.empty(49668, dtype=torch.uint8, device=input.device)
+        workspace = input.new_empty(49668, dtype=torch.uint8)
         tiles = -(-counts[0] * 16896 // 120) + counts[0]
-        partials = torch.empty(tiles * 192, dtype=torch.float32, device=input.device)
+        partials = input.new_empty(tiles * 192)
         tensors = (input, weight, bias, out, means, variances, workspace, partials)
-        sizes = (*counts, *bias_repeats)
-        _launch("conv_transpose3d_moments", tensors, sizes)
+        _launch("conv_transpose3d_moments", tensors, counts + repeats)
     return out, means, variances
 
 
@@ -1768,13 +1815,12 @@ def _add_sigmoid_mul_mean_variance_add_rsqrt(
     shape = _broadcast(means.shape, variances.shape)
     _expect("the shape of means", means.shape, shape)
     _expect("the shape of variances", variances.shape, shape)
-    _expect("the number of dimensions", len(shape), 6)
     means = _readable("means", means, torch.float32, shape)
     variances = _readable("variances", variances, torch.float32, shape)
-    kept, length = torch.Size((shape[0], shape[1], 1, 1, 1, 1)), shape[2:6].numel()
-    out_1 = torch.empty(kept, dtype=torch.float32, device=means.device)
-    out_2 = torch.empty(kept, dtype=torch.float32, device=means.device)
-    rows = kept.numel()
+    _expect("the number of dimensions", len(shape), 6)
+    kept, rows, length = ((shape[0], shape[1], 1, 1, 1, 1), shape[0] * shape[1], shape[2:6].numel())
+    out_1 = means.new_empty(*kept)
+    out_2 = means.new_empty(*kept)
     if rows > 0:
         tensors = (means, variances, out_1, out_2)
         sizes = (rows, length)
@@ -1788,19 +1834,13 @@ def _add_sigmoid_mul_sub_mul_add_hardswish(
 ) -> torch.Tensor:
     """Return hardswish(add(mul(mul(sub(mul(add(grouped, bias), sigmoid(add(grouped, bias))),
         mean), rsqrt), weight), bias_2))."""
-    shape = _broadcast(grouped.shape, bias.shape, mean.shape, rsqrt.shape, weight.shape,
-        bias_2.shape)
-    grouped = _readable("grouped", grouped, torch.float32, shape)
-    bias, *bias_repeats = _along("bias", bias, shape, -5, -3, torch.float32)
-    mean, *mean_repeats = _along("mean", mean, shape, -6, -4, torch.float32)
-    rsqrt, *rsqrt_repeats = _along("rsqrt", rsqrt, shape, -6, -4, torch.float32)
-    weight, *weight_repeats = _along("weight", weight, shape, -5, -3, torch.float32)
-    bias_2, *bias_2_repeats = _along("bias_2", bias_2, shape, -5, -3, torch.float32)
-    out = torch.empty(shape, dtype=torch.float32, device=grouped.device)
+    shape, repeats, (grouped, bias, mean, rsqrt, weight, bias_2) = _read(None, ((), (-5, -3), (-6,
+        -4), (-6, -4), (-5, -3), (-5, -3)), (torch.float32,) * 6,
+        "grouped bias mean rsqrt weight bias_2", grouped, bias, mean, rsqrt, weight, bias_2)
+    out = torch.empty_like(grouped)
     if shape.numel() > 0:
         tensors = (grouped, bias, mean, rsqrt, weight, bias_2, out)
-        _launch("add_sigmoid_mul_sub_mul_add_hardswish", tensors, (shape.numel(), *bias_repeats,
-            *mean_repeats, *rsqrt_repeats, *weight_repeats, *bias_2_repeats))
+        _launch("add_sigmoid_mul_sub_mul_add_hardswish", tensors, (shape.numel(), *repeats))
     return out
 
 
@@ -1817,11 +1857,10 @@ class ModelNew(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         conv = self.conv
         gn = self.gn
-        conv_transpose3d_view_1 = conv.bias.view([-1, 1, 1, 1])
-        conv_transpose3d_view_1_grouped_4 = conv_transpose3d_view_1.unflatten(0, [4, -1])
+        conv_transpose3d_view_1_grouped_4 = conv.bias.view([-1, 1, 1, 1]).unflatten(0, [4, -1])
         (unbiased_conv_transpose3d, unbiased_conv_transpose3d_means,
             unbiased_conv_transpose3d_variances) = _conv_transpose3d_moments(x, conv.weight,
-            conv_transpose3d_view_1)
+            conv.bias)
         unbiased_conv_transpose3d_grouped_4 = unbiased_conv_transpose3d.unflatten(1, [4, -1])
         unbiased_conv_transpose3d_means_grouped = unbiased_conv_transpose3d_means.unflatten(1,
             [4, -1])

@@ -2,7 +2,7 @@
 # problem: cross_entropy
 # source: cross_entropy.yaml (sha256 18b6f2a2254b92b5)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 fce2327c989bccbc)
+# templates: frame/head.py.jinja (sha256 8b0019d469f21357)
 # render again: kernelgen render cross_entropy
 """cross entropy of logits and class indices.
 
@@ -88,17 +88,37 @@ struct SumExp {
   __device__ double sum() const { return most == -INFINITY ? NAN : total; }
 };
 
-// Merges the states of kCount threads, kStride apart; the first of them has the outcome.
+// Returns the state of the lane of the warp whose number differs in this bit.
+template <typename State>
+__device__ State state_of(const State& own, int bit) {
+  unsigned words[sizeof(State) / sizeof(unsigned)];
+  memcpy(words, &own, sizeof(State));
+#pragma unroll
+  for (unsigned& word : words) word = __shfl_xor_sync(0xffffffff, word, bit);
+  State other;
+  memcpy(&other, words, sizeof(State));
+  return other;
+}
+
+// Merges the states of kCount threads, kStride apart; the first of them has the outcome. Threads of
+// one warp do so without waiting for the block.
 template <int kThreads, int kCount, int kStride, typename State>
-__device__ State merged(const State& own) {
-  __shared__ State states[kThreads];
-  const int number = threadIdx.x / kStride % kCount;
-  states[threadIdx.x] = own;
-  for (int half = kCount / 2; half > 0; half /= 2) {
-    __syncthreads();
-    if (number < half) states[threadIdx.x].merge(states[threadIdx.x + half * kStride]);
+__device__ State merged(State own) {
+  constexpr int kInWarp = kStride > 1 ? 1 : kCount < 32 ? kCount : 32;
+  if constexpr (kCount > kInWarp) {
+    __shared__ State states[kThreads];
+    const int number = threadIdx.x / kStride % kCount;
+    __syncthreads();  // the states of a call before are read
+    states[threadIdx.x] = own;
+    for (int half = kCount / 2; half >= kInWarp; half /= 2) {
+      __syncthreads();
+      if (number < half) states[threadIdx.x].merge(states[threadIdx.x + half * kStride]);
+    }
+    own = states[threadIdx.x];
   }
-  return states[threadIdx.x];
+#pragma unroll
+  for (int half = kInWarp / 2; half > 0; half /= 2) own.merge(state_of(own, half));
+  return own;
 }
 
 // masked_fill(add(log(sumexp(predictions)), sub(max(predictions), pick(predictions))), eq(targets,
@@ -106,6 +126,8 @@ __device__ State merged(const State& own) {
 namespace sumexp_max_pick_log_sub_add_eq_reduce {
 
 constexpr int kThreads = 256;
+// Without so many of a multiprocessor, the compiler delays reads to make room for more.
+constexpr int kBlocks = 2;
 constexpr int kGroup = 32;  // threads of a row
 
 struct Arguments {
@@ -120,7 +142,7 @@ __device__ float value_at(const Arguments& a, int64_t i) {
 }
 using State = SumExp;
 
-__device__ State nothing(const Arguments& a, int64_t row) {
+__device__ State nothing(const Arguments& a, bool any, int64_t begin) {
   return {-INFINITY, 0.0};
 }
 
@@ -149,17 +171,12 @@ __device__ Some some_at(const Arguments& a, int64_t i) {
   return some;
 }
 
-template <bool kMain>
-__device__ void add(State& state, const Arguments& a, const Some& some, int64_t at) {
-  constexpr int kWidth = kMain ? 4 : 1;
-  float v[kWidth];
-#pragma unroll
-  for (int j = 0; j < kWidth; ++j) v[j] = some.predictions.at[j];
-  state.add(v, kWidth, at, 1);
+__device__ float value_of(const Arguments& a, const Some& some, int j) {
+  return some.predictions.at[j];
 }
 
 template <bool kMain>
-__global__ void __launch_bounds__(kThreads) gather_rows(Arguments a) {
+__global__ void __launch_bounds__(kThreads, kBlocks) gather_rows(Arguments a) {
   constexpr int kWidth = kMain ? 4 : 1, kAhead = 4;  // reads on their way
   constexpr int kStep = kGroup * kWidth, kTile = kAhead * kStep;
   const int64_t group = (int64_t{blockIdx.x} * kThreads + threadIdx.x) / kGroup;
@@ -167,18 +184,27 @@ __global__ void __launch_bounds__(kThreads) gather_rows(Arguments a) {
   const int64_t row = group, step = kTile;
   int64_t at = row < a.rows ? lane * kWidth : a.length;
   const int64_t first = row * a.length;
-  State state = nothing(a, row);
-  for (; at + (kAhead - 1) * kStep < a.length; at += step) {
-    Some some[kAhead];
+  Some some[kAhead];
+  const auto read = [&] {
+    if (at + (kAhead - 1) * kStep >= a.length) return false;
 #pragma unroll
     for (int k = 0; k < kAhead; ++k) some[k] = some_at<kMain>(a, first + at + k * kStep);
+    return true;
+  };
+  bool whole = read();  // on its way while a state begins, for which an element may be read
+  State state = nothing(a, row < a.rows && a.length > 0, first);
+  const auto add = [&](const Some& some, int64_t position) {
+    float v[kWidth];
 #pragma unroll
-    for (int k = 0; k < kAhead; ++k) add<kMain>(state, a, some[k], at + k * kStep);
+    for (int j = 0; j < kWidth; ++j) v[j] = value_of(a, some, j);
+    state.add(v, kWidth, position, 1);
+  };
+  for (; whole; whole = read()) {
+#pragma unroll
+    for (int k = 0; k < kAhead; ++k) add(some[k], at + k * kStep);
+    at += step;
   }
-  for (; at < a.length; at += kStep) {
-    const Some some = some_at<kMain>(a, first + at);
-    add<kMain>(state, a, some, at);
-  }
+  for (; at < a.length; at += kStep) add(some_at<kMain>(a, first + at), at);
   state = merged<kThreads, kGroup, 1>(state);
   if (lane == 0 && row < a.rows) finish(a, row, state);
 }
@@ -190,8 +216,9 @@ extern "C" int sumexp_max_pick_log_sub_add_eq_launch(const float* predictions,
     const int64_t* targets, float* out, int64_t rows, int64_t length, cudaStream_t stream) {
   using namespace sumexp_max_pick_log_sub_add_eq_reduce;
   const Arguments a = {predictions, targets, out, rows, length};
+  const bool main = is_aligned(predictions) && length % 4 == 0;
   const unsigned blocks = static_cast<unsigned>((rows * kGroup + kThreads - 1) / kThreads);
-  if (is_aligned(predictions) && length % 4 == 0) {
+  if (main) {
     gather_rows<true><<<blocks, kThreads, 0, stream>>>(a);
   } else {
     gather_rows<false><<<blocks, kThreads, 0, stream>>>(a);
@@ -203,6 +230,8 @@ extern "C" int sumexp_max_pick_log_sub_add_eq_launch(const float* predictions,
 namespace eq_where_sum_div_reduce {
 
 constexpr int kThreads = 1024;
+// Without so many of a multiprocessor, the compiler delays reads to make room for more.
+constexpr int kBlocks = 1;
 constexpr int kGroup = 1024;  // threads of a row
 
 struct Arguments {
@@ -242,7 +271,7 @@ struct State {
   }
 };
 
-__device__ State nothing(const Arguments& a, int64_t row) {
+__device__ State nothing(const Arguments& a, bool any, int64_t begin) {
   return {{0.0}, {0.0}};
 }
 
@@ -252,26 +281,32 @@ __device__ void finish(const Arguments& a, int64_t i, const State& state) {
   a.out[i] = sum / sum_2;
 }
 
-__global__ void __launch_bounds__(kThreads) gather_rows(Arguments a) {
-  constexpr int kWidth = 1, kAhead = 4;  // reads on their way
+__global__ void __launch_bounds__(kThreads, kBlocks) gather_rows(Arguments a) {
+  constexpr int kWidth = 1, kAhead = 2;  // reads on their way
   constexpr int kStep = kGroup * kWidth, kTile = kAhead * kStep;
   const int64_t group = (int64_t{blockIdx.x} * kThreads + threadIdx.x) / kGroup;
   const int lane = threadIdx.x % kGroup;
   const int64_t row = group, step = kTile;
   int64_t at = row < a.rows ? lane * kWidth : a.length;
   const int64_t first = row * a.length;
-  State state = nothing(a, row);
-  for (; at + (kAhead - 1) * kStep < a.length; at += step) {
-    Values some[kAhead];
+  Values some[kAhead];
+  const auto read = [&] {
+    if (at + (kAhead - 1) * kStep >= a.length) return false;
 #pragma unroll
     for (int k = 0; k < kAhead; ++k) some[k] = value_at(a, first + at + k * kStep);
+    return true;
+  };
+  bool whole = read();  // on its way while a state begins, for which an element may be read
+  State state = nothing(a, row < a.rows && a.length > 0, first);
+  const auto add = [&](const Values& some, int64_t position) {
+    state.add(&some, 1, position, 1);
+  };
+  for (; whole; whole = read()) {
 #pragma unroll
-    for (int k = 0; k < kAhead; ++k) state.add(&some[k], 1, at + k * kStep, 1);
+    for (int k = 0; k < kAhead; ++k) add(some[k], at + k * kStep);
+    at += step;
   }
-  for (; at < a.length; at += kStep) {
-    const Values some = value_at(a, first + at);
-    state.add(&some, 1, at, 1);
-  }
+  for (; at < a.length; at += kStep) add(value_at(a, first + at), at);
   state = merged<kThreads, kGroup, 1>(state);
   if (lane == 0 && row < a.rows) finish(a, row, state);
 }
@@ -308,9 +343,9 @@ def _library() -> ctypes.CDLL:
 
 @functools.cache
 def _function(name: str, pointers: int, numbers: int, sizes: int) -> ctypes._CFuncPtr:
-    """Return a function of the library, which takes so many of each."""
+    """Return a function of so many of each; ctypes passes sizes faster as pointers, as wide."""
     function = getattr(_library(), name)
-    types = [ctypes.c_void_p] * pointers + [ctypes.c_float] * numbers + [ctypes.c_int64] * sizes
+    types = [ctypes.c_void_p] * pointers + [ctypes.c_float] * numbers + [ctypes.c_void_p] * sizes
     # The kernels' stream comes last.
     function.argtypes = types if name.endswith("_bytes") else [*types, ctypes.c_void_p]
     function.restype = ctypes.c_int64 if name.endswith("_bytes") else ctypes.c_int
@@ -318,14 +353,12 @@ def _function(name: str, pointers: int, numbers: int, sizes: int) -> ctypes._CFu
 
 
 def _launch(
-    name: str,
-    tensors: tuple[torch.Tensor | None, ...],
-    sizes: tuple[int, ...],
+    name: str, tensors: tuple[torch.Tensor | None, ...], sizes: tuple[int, ...],
     numbers: tuple[float, ...] = (),
 ) -> None:
     """Queue kernels on the current stream of the device that holds the tensors."""
     index = tensors[0].get_device()
-    if index != torch.cuda.current_device():
+    if index != torch._C._cuda_getDevice():
         with torch.cuda.device(index):
             return _launch(name, tensors, sizes, numbers)
     function = _function(name + "_launch", len(tensors), len(numbers), len(sizes))
@@ -364,15 +397,14 @@ def _sumexp_max_pick_log_sub_add_eq(
 ) -> torch.Tensor:
     """Return masked_fill(add(log(sumexp(predictions)), sub(max(predictions), pick(predictions))),
     eq(targets, -100), 0) over dimensions (1)."""
+    predictions = _readable("predictions", predictions, torch.float32)
     shape = predictions.shape
     _expect("the number of dimensions", len(shape), 2)
-    predictions = _readable("predictions", predictions, torch.float32, shape)
-    kept, length = torch.Size((shape[0],)), shape[1]
+    kept, rows, length = ((shape[0],), shape[0], shape[1])
     if length == 0:
         raise IndexError("sumexp_max_pick_log_sub_add_eq: there is nothing to reduce")
     targets = _readable("targets", targets, torch.int64, kept)
-    out = torch.empty(kept, dtype=torch.float32, device=predictions.device)
-    rows = kept.numel()
+    out = predictions.new_empty(*kept)
     if rows > 0:
         tensors = (predictions, targets, out)
         sizes = (rows, length)
@@ -387,9 +419,8 @@ def _eq_where_sum_div(fill: torch.Tensor, targets: torch.Tensor) -> torch.Tensor
     _expect("the shape of targets", targets.shape, shape)
     fill = _readable("fill", fill, torch.float32, shape)
     targets = _readable("targets", targets, torch.int64, shape)
-    kept, length = torch.Size(()), shape.numel()
-    out = torch.empty(kept, dtype=torch.float32, device=fill.device)
-    rows = kept.numel()
+    kept, rows, length = (), 1, shape.numel()
+    out = fill.new_empty(kept)
     if rows > 0:
         tensors = (fill, targets, out)
         sizes = (rows, length)

@@ -2,7 +2,7 @@
 # problem: cumprod
 # source: cumprod.yaml (sha256 0537db9810ef38a6)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 49e6c8bc8f036300)
+# templates: frame/head.py.jinja (sha256 ff91a88d1c7eb8b1)
 # render again: kernelgen render cumprod
 """cumulative product along dimension 1.
 
@@ -79,7 +79,8 @@ template <bool kVectors>
 __device__ Four four_at(const Arguments& a, int64_t first, int low, int high) {
   Four four = {};
   if constexpr (kVectors) {
-    four.x = load(a.x + first);
+    const int64_t i = first;
+    four.x = load(a.x + i);
   }
   if constexpr (!kVectors) {
 #pragma unroll
@@ -207,9 +208,9 @@ def _library() -> ctypes.CDLL:
 
 @functools.cache
 def _function(name: str, pointers: int, numbers: int, sizes: int) -> ctypes._CFuncPtr:
-    """Return a function of the library, which takes so many of each."""
+    """Return a function of so many of each; ctypes passes sizes faster as pointers, as wide."""
     function = getattr(_library(), name)
-    types = [ctypes.c_void_p] * pointers + [ctypes.c_float] * numbers + [ctypes.c_int64] * sizes
+    types = [ctypes.c_void_p] * pointers + [ctypes.c_float] * numbers + [ctypes.c_void_p] * sizes
     # The kernels' stream comes last.
     function.argtypes = types if name.endswith("_bytes") else [*types, ctypes.c_void_p]
     function.restype = ctypes.c_int64 if name.endswith("_bytes") else ctypes.c_int
@@ -217,14 +218,12 @@ def _function(name: str, pointers: int, numbers: int, sizes: int) -> ctypes._CFu
 
 
 def _launch(
-    name: str,
-    tensors: tuple[torch.Tensor | None, ...],
-    sizes: tuple[int, ...],
+    name: str, tensors: tuple[torch.Tensor | None, ...], sizes: tuple[int, ...],
     numbers: tuple[float, ...] = (),
 ) -> None:
     """Queue kernels on the current stream of the device that holds the tensors."""
     index = tensors[0].get_device()
-    if index != torch.cuda.current_device():
+    if index != torch._C._cuda_getDevice():
         with torch.cuda.device(index):
             return _launch(name, tensors, sizes, numbers)
     function = _function(name + "_launch", len(tensors), len(numbers), len(sizes))
@@ -257,7 +256,7 @@ def _cumprod(x: torch.Tensor) -> torch.Tensor:
     x = x.movedim(1, -1)
     x = _readable("x", x, torch.float32)
     shape = x.shape
-    out = torch.empty(shape, dtype=torch.float32, device=x.device)
+    out = torch.empty_like(x)
     if shape.numel() > 0:
         tensors = (x, out)
         sizes = (shape[:-1].numel(), shape[-1])

@@ -2,7 +2,7 @@
 # problem: groupnorm
 # source: groupnorm.yaml (sha256 2bc0d39570060c83)
 # backend: cuda, sm_90a
-# templates: frame/head.py.jinja (sha256 fe062d1e5f70a79b)
+# templates: frame/head.py.jinja (sha256 238bb10e028e2541)
 # schedule: sets=2 workers=256 vectors=4 slots=14 ahead=4 listeners=2
 # render again: kernelgen render groupnorm
 """GroupNorm with a per-channel affine map over any number of spatial dimensions.
@@ -732,9 +732,9 @@ def _library() -> ctypes.CDLL:
 
 @functools.cache
 def _function(name: str, pointers: int, numbers: int, sizes: int) -> ctypes._CFuncPtr:
-    """Return a function of the library, which takes so many of each."""
+    """Return a function of so many of each; ctypes passes sizes faster as pointers, as wide."""
     function = getattr(_library(), name)
-    types = [ctypes.c_void_p] * pointers + [ctypes.c_float] * numbers + [ctypes.c_int64] * sizes
+    types = [ctypes.c_void_p] * pointers + [ctypes.c_float] * numbers + [ctypes.c_void_p] * sizes
     # The kernels' stream comes last.
     function.argtypes = types if name.endswith("_bytes") else [*types, ctypes.c_void_p]
     function.restype = ctypes.c_int64 if name.endswith("_bytes") else ctypes.c_int
@@ -742,14 +742,12 @@ def _function(name: str, pointers: int, numbers: int, sizes: int) -> ctypes._CFu
 
 
 def _launch(
-    name: str,
-    tensors: tuple[torch.Tensor | None, ...],
-    sizes: tuple[int, ...],
+    name: str, tensors: tuple[torch.Tensor | None, ...], sizes: tuple[int, ...],
     numbers: tuple[float, ...] = (),
 ) -> None:
     """Queue kernels on the current stream of the device that holds the tensors."""
     index = tensors[0].get_device()
-    if index != torch.cuda.current_device():
+    if index != torch._C._cuda_getDevice():
         with torch.cuda.device(index):
             return _launch(name, tensors, sizes, numbers)
     function = _function(name + "_launch", len(tensors), len(numbers), len(sizes))
@@ -764,7 +762,7 @@ def _workspace(
 ) -> torch.Tensor:
     """Return the memory that a launch needs for itself, on the device of a tensor."""
     index = beside.get_device()
-    if index != torch.cuda.current_device():
+    if index != torch._C._cuda_getDevice():
         with torch.cuda.device(index):
             return _workspace(name, beside, sizes, pointers)
     count = _function(name + "_workspace_bytes", len(pointers), 0, len(sizes))
@@ -794,16 +792,16 @@ def _group_norm(
 ) -> torch.Tensor:
     """Return add(mul(mul(sub(x, mean(x)), rsqrt(add(variance(x), 1e-05))), weight), bias)."""
     shape = x.shape
-    _expect("channels of x that are in no whole group", shape[1] % groups, 0)
-    length = shape[1:].numel() // groups
-    repeats = (shape[2:].numel(), shape[1])
-    _expect("channels of x", shape[1], weight.numel())
     x = _readable("x", x, torch.float32)
     weight = _readable("weight", weight, torch.float32)
     bias = _readable("bias", bias, torch.float32)
-    out = torch.empty(shape, dtype=torch.float32, device=x.device)
+    _expect("channels of x that are in no whole group", shape[1] % groups, 0)
+    length = shape[1:].numel() // groups
+    repeats = (shape[2:].numel(), shape[1]) * 2
+    _expect("channels of x", shape[1], weight.numel())
+    out = torch.empty_like(x)
     if shape.numel() > 0:
-        sizes = (shape.numel() // length, length, 1, *repeats, *repeats)
+        sizes = (shape.numel() // length, length, 1, *repeats)
         workspace = _workspace("group_norm", out, sizes[:2])
         tensors = (x, weight, bias, out, workspace)
         _launch("group_norm", tensors, sizes)

@@ -2,7 +2,7 @@
 # problem: linear_instancenorm_add_mul
 # source: linear_instancenorm_add_mul.yaml (sha256 9f30f4d36f97cc7e)
 # backend: cuda, sm_90a
-# templates: frame/head.py.jinja (sha256 d1eb55a985566613)
+# templates: frame/head.py.jinja (sha256 9875e6251fe9fb4e)
 # render again: kernelgen render linear_instancenorm_add_mul
 """Linear, InstanceNorm over each row's features, then (h + y) * y.
 
@@ -1261,9 +1261,9 @@ def _library() -> ctypes.CDLL:
 
 @functools.cache
 def _function(name: str, pointers: int, numbers: int, sizes: int) -> ctypes._CFuncPtr:
-    """Return a function of the library, which takes so many of each."""
+    """Return a function of so many of each; ctypes passes sizes faster as pointers, as wide."""
     function = getattr(_library(), name)
-    types = [ctypes.c_void_p] * pointers + [ctypes.c_float] * numbers + [ctypes.c_int64] * sizes
+    types = [ctypes.c_void_p] * pointers + [ctypes.c_float] * numbers + [ctypes.c_void_p] * sizes
     # The kernels' stream comes last.
     function.argtypes = types if name.endswith("_bytes") else [*types, ctypes.c_void_p]
     function.restype = ctypes.c_int64 if name.endswith("_bytes") else ctypes.c_int
@@ -1271,14 +1271,12 @@ def _function(name: str, pointers: int, numbers: int, sizes: int) -> ctypes._CFu
 
 
 def _launch(
-    name: str,
-    tensors: tuple[torch.Tensor | None, ...],
-    sizes: tuple[int, ...],
+    name: str, tensors: tuple[torch.Tensor | None, ...], sizes: tuple[int, ...],
     numbers: tuple[float, ...] = (),
 ) -> None:
     """Queue kernels on the current stream of the device that holds the tensors."""
     index = tensors[0].get_device()
-    if index != torch.cuda.current_device():
+    if index != torch._C._cuda_getDevice():
         with torch.cuda.device(index):
             return _launch(name, tensors, sizes, numbers)
     function = _function(name + "_launch", len(tensors), len(numbers), len(sizes))
@@ -1318,7 +1316,7 @@ def _workspace(
 ) -> torch.Tensor:
     """Return the memory that a launch needs for itself, on the device of a tensor."""
     index = beside.get_device()
-    if index != torch.cuda.current_device():
+    if index != torch._C._cuda_getDevice():
         with torch.cuda.device(index):
             return _workspace(name, beside, sizes, pointers)
     count = _function(name + "_workspace_bytes", len(pointers), 0, len(sizes))
@@ -1326,12 +1324,8 @@ def _workspace(
 
 
 def _multiply(
-    name: str,
-    a: torch.Tensor,
-    b: torch.Tensor,
-    tensors: tuple[torch.Tensor | None, ...],
-    sizes: tuple[int, ...] = (),
-    numbers: tuple[float, ...] = (),
+    name: str, a: torch.Tensor, b: torch.Tensor, tensors: tuple[torch.Tensor | None, ...],
+    sizes: tuple[int, ...] = (), numbers: tuple[float, ...] = (),
 ) -> None:
     """Multiply (batches, rows, depth) by columns' rows, in whatever order of memory."""
     places = (*a.shape[:2], *b.shape[1:], *a.stride(), *b.stride())
@@ -1362,7 +1356,7 @@ def _linear(a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor) -> torch.Tenso
     """Return linear(a, b, bias)."""
     a, b, shape = _factors(a, b.mT)
     bias = _readable("bias", bias, torch.float32)
-    out = torch.empty(shape, dtype=torch.float32, device=a.device)
+    out = a.new_empty(*shape)
     if out.numel() > 0:
         tensors = (bias, out)
         _multiply("linear", a, b, tensors)
@@ -1374,11 +1368,11 @@ def _instance_norm_add_mul(x: torch.Tensor, y_apart: torch.Tensor) -> torch.Tens
     shape = x.shape
     whole = _broadcast(shape, y_apart.shape)
     _expect("the shape of x", shape, whole)
-    _expect("dimensions of x", len(shape), 3 if len(shape) < 4 else 4)
-    length = shape[-2 :].numel()
     x = _readable("x", x, torch.float32)
     y_apart = _readable("y_apart", y_apart, torch.float32, shape)
-    out = torch.empty(shape, dtype=torch.float32, device=x.device)
+    _expect("dimensions of x", len(shape), 3 if len(shape) < 4 else 4)
+    length = shape[-2 :].numel()
+    out = torch.empty_like(x)
     if shape.numel() > 0:
         sizes = (shape.numel() // length, length, 1)
         workspace = _workspace("instance_norm_add_mul", out, sizes[:2])

@@ -2,7 +2,7 @@
 # problem: log_softmax
 # source: log_softmax.yaml (sha256 172b4fab7bdefbfe)
 # backend: cuda, sm_90a
-# templates: frame/head.py.jinja (sha256 412000330ff8a13c)
+# templates: frame/head.py.jinja (sha256 0a1b61245afaf455)
 # schedule: sets=2 workers=256 vectors=4 slots=14 ahead=4 listeners=2
 # render again: kernelgen render log_softmax
 """logarithm of softmax along dimension 1.
@@ -689,9 +689,9 @@ def _library() -> ctypes.CDLL:
 
 @functools.cache
 def _function(name: str, pointers: int, numbers: int, sizes: int) -> ctypes._CFuncPtr:
-    """Return a function of the library, which takes so many of each."""
+    """Return a function of so many of each; ctypes passes sizes faster as pointers, as wide."""
     function = getattr(_library(), name)
-    types = [ctypes.c_void_p] * pointers + [ctypes.c_float] * numbers + [ctypes.c_int64] * sizes
+    types = [ctypes.c_void_p] * pointers + [ctypes.c_float] * numbers + [ctypes.c_void_p] * sizes
     # The kernels' stream comes last.
     function.argtypes = types if name.endswith("_bytes") else [*types, ctypes.c_void_p]
     function.restype = ctypes.c_int64 if name.endswith("_bytes") else ctypes.c_int
@@ -699,14 +699,12 @@ def _function(name: str, pointers: int, numbers: int, sizes: int) -> ctypes._CFu
 
 
 def _launch(
-    name: str,
-    tensors: tuple[torch.Tensor | None, ...],
-    sizes: tuple[int, ...],
+    name: str, tensors: tuple[torch.Tensor | None, ...], sizes: tuple[int, ...],
     numbers: tuple[float, ...] = (),
 ) -> None:
     """Queue kernels on the current stream of the device that holds the tensors."""
     index = tensors[0].get_device()
-    if index != torch.cuda.current_device():
+    if index != torch._C._cuda_getDevice():
         with torch.cuda.device(index):
             return _launch(name, tensors, sizes, numbers)
     function = _function(name + "_launch", len(tensors), len(numbers), len(sizes))
@@ -721,7 +719,7 @@ def _workspace(
 ) -> torch.Tensor:
     """Return the memory that a launch needs for itself, on the device of a tensor."""
     index = beside.get_device()
-    if index != torch.cuda.current_device():
+    if index != torch._C._cuda_getDevice():
         with torch.cuda.device(index):
             return _workspace(name, beside, sizes, pointers)
     count = _function(name + "_workspace_bytes", len(pointers), 0, len(sizes))
@@ -746,7 +744,7 @@ def _log_softmax(x: torch.Tensor) -> torch.Tensor:
     x = _readable("x", x, torch.float32)
     shape = x.shape
     length = shape[-1]
-    out = torch.empty(shape, dtype=torch.float32, device=x.device)
+    out = torch.empty_like(x)
     if shape.numel() > 0:
         sizes = (shape.numel() // length, length, 1)
         workspace = _workspace("log_softmax", out, sizes[:2])

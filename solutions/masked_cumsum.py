@@ -2,7 +2,7 @@
 # problem: masked_cumsum
 # source: masked_cumsum.yaml (sha256 c83d0dc153018f7d)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 736511a7ababf697)
+# templates: frame/head.py.jinja (sha256 d6b90b881fcd0a65)
 # render again: kernelgen render masked_cumsum
 """cumulative sum along dimension 1 of what a mask leaves.
 
@@ -81,8 +81,9 @@ template <bool kVectors>
 __device__ Four four_at(const Arguments& a, int64_t first, int low, int high) {
   Four four = {};
   if constexpr (kVectors) {
-    four.x = load(a.x + first);
-    four.mask = load(a.mask + first);
+    const int64_t i = first;
+    four.x = load(a.x + i);
+    four.mask = load(a.mask + i);
   }
   if constexpr (!kVectors) {
 #pragma unroll
@@ -211,9 +212,9 @@ def _library() -> ctypes.CDLL:
 
 @functools.cache
 def _function(name: str, pointers: int, numbers: int, sizes: int) -> ctypes._CFuncPtr:
-    """Return a function of the library, which takes so many of each."""
+    """Return a function of so many of each; ctypes passes sizes faster as pointers, as wide."""
     function = getattr(_library(), name)
-    types = [ctypes.c_void_p] * pointers + [ctypes.c_float] * numbers + [ctypes.c_int64] * sizes
+    types = [ctypes.c_void_p] * pointers + [ctypes.c_float] * numbers + [ctypes.c_void_p] * sizes
     # The kernels' stream comes last.
     function.argtypes = types if name.endswith("_bytes") else [*types, ctypes.c_void_p]
     function.restype = ctypes.c_int64 if name.endswith("_bytes") else ctypes.c_int
@@ -221,14 +222,12 @@ def _function(name: str, pointers: int, numbers: int, sizes: int) -> ctypes._CFu
 
 
 def _launch(
-    name: str,
-    tensors: tuple[torch.Tensor | None, ...],
-    sizes: tuple[int, ...],
+    name: str, tensors: tuple[torch.Tensor | None, ...], sizes: tuple[int, ...],
     numbers: tuple[float, ...] = (),
 ) -> None:
     """Queue kernels on the current stream of the device that holds the tensors."""
     index = tensors[0].get_device()
-    if index != torch.cuda.current_device():
+    if index != torch._C._cuda_getDevice():
         with torch.cuda.device(index):
             return _launch(name, tensors, sizes, numbers)
     function = _function(name + "_launch", len(tensors), len(numbers), len(sizes))
@@ -270,7 +269,7 @@ def _mul_cumsum(x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
     shape = _broadcast(x.shape, mask.shape)
     x = _readable("x", x, torch.float32, shape)
     mask = _readable("mask", mask, torch.bool, shape)
-    out = torch.empty(shape, dtype=torch.float32, device=x.device)
+    out = torch.empty_like(x)
     if shape.numel() > 0:
         tensors = (x, mask, out)
         sizes = (shape[:-1].numel(), shape[-1])

@@ -2,7 +2,7 @@
 # problem: matmul_tall_skinny
 # source: matmul_tall_skinny.yaml (sha256 cc3f68b3c9a78e7e)
 # backend: cuda, sm_90a
-# templates: frame/head.py.jinja (sha256 f5ac3d7852ee592e)
+# templates: frame/head.py.jinja (sha256 88358cca3f2a2968)
 # render again: kernelgen render matmul_tall_skinny
 """Product of a tall and a wide matrix.
 
@@ -688,9 +688,9 @@ def _library() -> ctypes.CDLL:
 
 @functools.cache
 def _function(name: str, pointers: int, numbers: int, sizes: int) -> ctypes._CFuncPtr:
-    """Return a function of the library, which takes so many of each."""
+    """Return a function of so many of each; ctypes passes sizes faster as pointers, as wide."""
     function = getattr(_library(), name)
-    types = [ctypes.c_void_p] * pointers + [ctypes.c_float] * numbers + [ctypes.c_int64] * sizes
+    types = [ctypes.c_void_p] * pointers + [ctypes.c_float] * numbers + [ctypes.c_void_p] * sizes
     # The kernels' stream comes last.
     function.argtypes = types if name.endswith("_bytes") else [*types, ctypes.c_void_p]
     function.restype = ctypes.c_int64 if name.endswith("_bytes") else ctypes.c_int
@@ -698,14 +698,12 @@ def _function(name: str, pointers: int, numbers: int, sizes: int) -> ctypes._CFu
 
 
 def _launch(
-    name: str,
-    tensors: tuple[torch.Tensor | None, ...],
-    sizes: tuple[int, ...],
+    name: str, tensors: tuple[torch.Tensor | None, ...], sizes: tuple[int, ...],
     numbers: tuple[float, ...] = (),
 ) -> None:
     """Queue kernels on the current stream of the device that holds the tensors."""
     index = tensors[0].get_device()
-    if index != torch.cuda.current_device():
+    if index != torch._C._cuda_getDevice():
         with torch.cuda.device(index):
             return _launch(name, tensors, sizes, numbers)
     function = _function(name + "_launch", len(tensors), len(numbers), len(sizes))
@@ -745,7 +743,7 @@ def _workspace(
 ) -> torch.Tensor:
     """Return the memory that a launch needs for itself, on the device of a tensor."""
     index = beside.get_device()
-    if index != torch.cuda.current_device():
+    if index != torch._C._cuda_getDevice():
         with torch.cuda.device(index):
             return _workspace(name, beside, sizes, pointers)
     count = _function(name + "_workspace_bytes", len(pointers), 0, len(sizes))
@@ -753,12 +751,8 @@ def _workspace(
 
 
 def _multiply(
-    name: str,
-    a: torch.Tensor,
-    b: torch.Tensor,
-    tensors: tuple[torch.Tensor | None, ...],
-    sizes: tuple[int, ...] = (),
-    numbers: tuple[float, ...] = (),
+    name: str, a: torch.Tensor, b: torch.Tensor, tensors: tuple[torch.Tensor | None, ...],
+    sizes: tuple[int, ...] = (), numbers: tuple[float, ...] = (),
 ) -> None:
     """Multiply (batches, rows, depth) by columns' rows, in whatever order of memory."""
     places = (*a.shape[:2], *b.shape[1:], *a.stride(), *b.stride())
@@ -770,7 +764,7 @@ def _multiply(
 def _matmul(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     """Return matmul(a, b)."""
     a, b, shape = _factors(a, b)
-    out = torch.empty(shape, dtype=torch.float32, device=a.device)
+    out = a.new_empty(*shape)
     if out.numel() > 0:
         tensors = (None, out)
         _multiply("matmul", a, b, tensors)

@@ -2,7 +2,7 @@
 # problem: max_pool_1d
 # source: max_pool_1d.yaml (sha256 9935d865e3948237)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 4eb4ad1953a44008)
+# templates: frame/head.py.jinja (sha256 b4ba7e6c35e72dfe)
 # render again: kernelgen render max_pool_1d
 """1-D max pooling with padding and dilation.
 
@@ -77,9 +77,15 @@ constexpr int kStrip = 4, kStrips = 1, kRows = kStrip * kStrips;
 constexpr int kOutputs = 996;  // of a row, of a block
 constexpr int kFours = 255;  // that cover a row's windows, from an aligned one on
 constexpr int kThreads = (kStrips * kFours + 31) / 32 * 32;
+// Without so many of a multiprocessor, the compiler delays reads to make room for more.
+constexpr int kBlocks = kThreads < 512 ? 512 / kThreads : 1;
 // A row's outputs are kPieces pieces; of each, kLanes threads compute kEach, kLanes apart.
 constexpr int kLanes = 32, kEach = 4, kPieces = 8;
-constexpr int kLines = kStrip, kBatch = kStrip;  // rows read, all at once
+constexpr int kKernelH = 1, kStrideH = 1, kPaddingH = 0;  // a row is a window of lines
+// A strip's windows span kLines lines, kPitch rows apart, of which kBatch are read at once. Windows
+// begin kStep lines apart, their taps are kTap lines apart.
+constexpr int kLines = 4, kBatch = 4, kPitch = 1;
+constexpr int kStep = 1, kTap = 1;
 
 struct Arguments {
   const float* x;
@@ -93,18 +99,18 @@ struct Four {
   Vector<float> x;
 };
 
-// Those of [low, high) alone, unless they are aligned.
+// Those at four places of a line, where what repeats may have one index.
 template <bool kVectors>
-__device__ Four four_at(const Arguments& a, int64_t first, int low, int high) {
+__device__ Four four_at(const Arguments& a, int64_t plane, int64_t line, const int (&columns)[4]) {
   Four four = {};
   if constexpr (kVectors) {
-    four.x = load<float>(a.x + first);
+    const int64_t i = line + columns[0];
+    four.x = load<float>(a.x + i);
   }
   if constexpr (!kVectors) {
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
-      if (j < low || j >= high) continue;
-      const int64_t i = first + j;
+      const int64_t i = line + columns[j];
       four.x.at[j] = a.x[i];
     }
   }
@@ -115,12 +121,29 @@ bool is_for_vectors(const Arguments& a) {
   return a.width % 4 == 0 && is_aligned(a.x);
 }
 
+// Whether a line is of the window of a row of the strip.
+__device__ constexpr bool is_of(int line, int row) {
+  const int from = line - row * kStep;
+  return from >= 0 && from % kTap == 0 && from / kTap < kKernelH;
+}
+__device__ constexpr bool is_read(int line) {
+#pragma unroll
+  for (int row = 0; row < kStrip; ++row) {
+    if (is_of(line, row)) return true;
+  }
+  return false;
+}
+
 // A thread gathers four columns of a strip's windows: a line is read once for all rows that it is
-// of. Then the block gathers the windows along these rows, from shared memory.
+// of. Then the block gathers the windows along these rows, from shared memory. Lines and columns
+// that do not exist read the nearest that do, so that all reads are under way together.
 template <bool kVectors>
-__global__ void __launch_bounds__(kThreads) pool_rows(Arguments a) {
+__global__ void __launch_bounds__(kThreads, kBlocks) pool_rows(Arguments a) {
   __shared__ Vector<Value> of_rows[kRows][kFours];
   __shared__ int64_t places[kRows];  // of a row's outputs; -1: there is no such row
+  const int width = a.width, height = a.height;
+  // A thread's columns are neighbours that it reads at once, or those of threads beside it are.
+  constexpr int kRead = kVectors ? 4 : 1, kApart = kRead > 1 ? 1 : kFours;
   const unsigned blocks_of_row = (a.count_w + kOutputs - 1) / kOutputs;
   const int first_out = blockIdx.x % blocks_of_row * kOutputs;
   const int begin = (first_out * kStrideW - kPaddingW) & ~3;
@@ -129,32 +152,37 @@ __global__ void __launch_bounds__(kThreads) pool_rows(Arguments a) {
     const unsigned strip = blockIdx.x / blocks_of_row * kStrips + strip_of_block;
     const unsigned slice = strip / a.strips;
     const int first_h = (strip - slice * a.strips) * kStrip;
-    const int column = begin + four * 4;
-    const int low = max(-column, 0), high = min(a.width - column, 4);
+    const int column = begin + four * kRead;
+    int columns[4];
+#pragma unroll
+    for (int j = 0; j < 4; ++j) columns[j] = min(max(column + j * kApart, 0), width - kRead);
     Vector<Value> rows[kStrip];
 #pragma unroll
     for (int s = 0; s < kStrip; ++s) rows[s] = {kNothing, kNothing, kNothing, kNothing};
-    if (slice < a.slices && low < 4 && high > 0) {
-      const int top = first_h;
-      const int64_t first = int64_t{top} * a.width + column;
+    if (slice < a.slices) {
+      const int top = first_h * kStrideH - kPaddingH;
+      const int64_t plane = int64_t{slice} * height * width;
 #pragma unroll
       for (int line = 0; line < kLines; line += kBatch) {
         Four fours[kBatch];
-        bool inside[kBatch];
 #pragma unroll
         for (int k = 0; k < kBatch; ++k) {
-          const int h = k;
-          inside[k] = top + h < a.height;
-          if (inside[k]) fours[k] = four_at<kVectors>(a, first + int64_t{h} * a.width, low, high);
+          if (!is_read(line + k)) continue;
+          const int h = min(max(top + (line + k) * kPitch, 0), height - 1);
+          fours[k] = four_at<kVectors>(a, plane, plane + int64_t{h} * width, columns);
         }
 #pragma unroll
         for (int k = 0; k < kBatch; ++k) {
-          if (!inside[k]) continue;
+          if (!is_read(line + k)) continue;
+          const int h = top + (line + k) * kPitch;
+          if (h < 0 || h >= height) continue;
 #pragma unroll
           for (int j = 0; j < 4; ++j) {
-            if (!kVectors && (j < low || j >= high)) continue;
             const Value of_line = fours[k].x.at[j];
-            rows[k].at[j] = of_line;
+#pragma unroll
+            for (int s = 0; s < kStrip; ++s) {
+              if (is_of(line + k, s)) rows[s].at[j] = combined(of_line, rows[s].at[j]);
+            }
           }
         }
       }
@@ -162,7 +190,13 @@ __global__ void __launch_bounds__(kThreads) pool_rows(Arguments a) {
 #pragma unroll
     for (int s = 0; s < kStrip; ++s) {
       const int row = strip_of_block * kStrip + s, h = first_h + s;
-      of_rows[row][four] = rows[s];
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        const int at = column + j * kApart;
+        if (at < 0 || at >= width) rows[s].at[j] = kNothing;
+      }
+#pragma unroll
+      for (int j = 0; j < 4; ++j) of_rows[row]->at[column - begin + j * kApart] = rows[s].at[j];
       if (four > 0) continue;
       const bool exists = slice < a.slices && h < a.count_h;
       places[row] = exists ? (int64_t{slice} * a.count_h + h) * a.count_w : -1;
@@ -236,9 +270,9 @@ def _library() -> ctypes.CDLL:
 
 @functools.cache
 def _function(name: str, pointers: int, numbers: int, sizes: int) -> ctypes._CFuncPtr:
-    """Return a function of the library, which takes so many of each."""
+    """Return a function of so many of each; ctypes passes sizes faster as pointers, as wide."""
     function = getattr(_library(), name)
-    types = [ctypes.c_void_p] * pointers + [ctypes.c_float] * numbers + [ctypes.c_int64] * sizes
+    types = [ctypes.c_void_p] * pointers + [ctypes.c_float] * numbers + [ctypes.c_void_p] * sizes
     # The kernels' stream comes last.
     function.argtypes = types if name.endswith("_bytes") else [*types, ctypes.c_void_p]
     function.restype = ctypes.c_int64 if name.endswith("_bytes") else ctypes.c_int
@@ -246,14 +280,12 @@ def _function(name: str, pointers: int, numbers: int, sizes: int) -> ctypes._CFu
 
 
 def _launch(
-    name: str,
-    tensors: tuple[torch.Tensor | None, ...],
-    sizes: tuple[int, ...],
+    name: str, tensors: tuple[torch.Tensor | None, ...], sizes: tuple[int, ...],
     numbers: tuple[float, ...] = (),
 ) -> None:
     """Queue kernels on the current stream of the device that holds the tensors."""
     index = tensors[0].get_device()
-    if index != torch.cuda.current_device():
+    if index != torch._C._cuda_getDevice():
         with torch.cuda.device(index):
             return _launch(name, tensors, sizes, numbers)
     function = _function(name + "_launch", len(tensors), len(numbers), len(sizes))
@@ -303,7 +335,7 @@ def _max_pool(x: torch.Tensor) -> torch.Tensor:
         raise ValueError(f"expected 2 dimensions or more, got {tuple(shape)}")
     windows = ((8, 1, 4, 3, False),)
     counts = [_windows(size, *window) for size, window in zip(shape[-1:], windows)]
-    out = torch.empty((*shape[:-1], *counts), dtype=torch.float32, device=x.device)
+    out = x.new_empty(*shape[:-1], *counts)
     if out.numel() > 0:
         tensors = (x, out)
         sizes = (shape[:-1].numel(), *shape[-1:], *counts)

@@ -2,7 +2,7 @@
 # problem: mean_middle
 # source: mean_middle.yaml (sha256 76336ccb26918906)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 e07362c3137df680)
+# templates: frame/head.py.jinja (sha256 28c787f04bd3222a)
 # render again: kernelgen render mean_middle
 """mean over dimension 1.
 
@@ -44,25 +44,47 @@ struct Sum {
   __device__ void merge(const Sum& other) { total += other.total; }
 };
 
-// Merges the states of kCount threads, kStride apart; the first of them has the outcome.
+// Returns the state of the lane of the warp whose number differs in this bit.
+template <typename State>
+__device__ State state_of(const State& own, int bit) {
+  unsigned words[sizeof(State) / sizeof(unsigned)];
+  memcpy(words, &own, sizeof(State));
+#pragma unroll
+  for (unsigned& word : words) word = __shfl_xor_sync(0xffffffff, word, bit);
+  State other;
+  memcpy(&other, words, sizeof(State));
+  return other;
+}
+
+// Merges the states of kCount threads, kStride apart; the first of them has the outcome. Threads of
+// one warp do so without waiting for the block.
 template <int kThreads, int kCount, int kStride, typename State>
-__device__ State merged(const State& own) {
-  __shared__ State states[kThreads];
-  const int number = threadIdx.x / kStride % kCount;
-  states[threadIdx.x] = own;
-  for (int half = kCount / 2; half > 0; half /= 2) {
-    __syncthreads();
-    if (number < half) states[threadIdx.x].merge(states[threadIdx.x + half * kStride]);
+__device__ State merged(State own) {
+  constexpr int kInWarp = kStride > 1 ? 1 : kCount < 32 ? kCount : 32;
+  if constexpr (kCount > kInWarp) {
+    __shared__ State states[kThreads];
+    const int number = threadIdx.x / kStride % kCount;
+    __syncthreads();  // the states of a call before are read
+    states[threadIdx.x] = own;
+    for (int half = kCount / 2; half >= kInWarp; half /= 2) {
+      __syncthreads();
+      if (number < half) states[threadIdx.x].merge(states[threadIdx.x + half * kStride]);
+    }
+    own = states[threadIdx.x];
   }
-  return states[threadIdx.x];
+#pragma unroll
+  for (int half = kInWarp / 2; half > 0; half /= 2) own.merge(state_of(own, half));
+  return own;
 }
 
 // mean(x) over dimensions (1).
 namespace mean_reduce {
 
 constexpr int kThreads = 1024;
-constexpr int kColumns = 128;  // of a block, that read neighbours
-constexpr int kLanes = kThreads / kColumns;  // threads of a column
+// Without so many of a multiprocessor, the compiler delays reads to make room for more.
+constexpr int kBlocks = 1;
+constexpr int kAcross = 128;  // threads that read neighbours
+constexpr int kLanes = kThreads / kAcross;  // of a column
 
 struct Arguments {
   const float* x;
@@ -83,7 +105,7 @@ __device__ int64_t offset_of(const Arguments& a, int64_t position) {
 }
 using State = Sum;
 
-__device__ State nothing(const Arguments& a, int64_t row) {
+__device__ State nothing(const Arguments& a, bool any, int64_t begin) {
   return {0.0};
 }
 
@@ -92,28 +114,47 @@ __device__ void finish(const Arguments& a, int64_t i, const State& state) {
   a.out[i] = mean;
 }
 
-__global__ void __launch_bounds__(kThreads) gather_columns(Arguments a) {
+__global__ void __launch_bounds__(kThreads, kBlocks) gather_columns(Arguments a) {
+  constexpr int kWidth = 1, kColumns = kAcross * kWidth;  // of a thread, of a block
   constexpr int kAhead = 8, kTile = kAhead * kLanes;  // reads on their way
-  const int64_t tiles = (a.inner + kColumns - 1) / kColumns;
-  const int64_t tile = blockIdx.x, begin = 0, step = kTile;
-  const int64_t column = tile % tiles * kColumns + threadIdx.x % kColumns;
-  const int64_t row = column < a.inner ? tile / tiles * a.inner + column : a.rows;
-  const int64_t first = first_of(a, row);
-  const int lane = threadIdx.x / kColumns;
-  State state = nothing(a, row);
-  int64_t at = row < a.rows ? begin + lane : a.length;
-  for (; at + (kAhead - 1) * kLanes < a.length; at += step) {
-    float v[kAhead];
+  const unsigned tiles = (a.inner + kColumns - 1) / kColumns;
+  const unsigned tile = blockIdx.x;
+  const int64_t begin = 0, step = kTile;
+  const int64_t column = int64_t{tile % tiles} * kColumns + threadIdx.x % kAcross * kWidth;
+  const int64_t row = tile / tiles * a.inner + column;
+  const int64_t first = tile / tiles * a.inner * a.length + column;
+  const bool exists = column < a.inner;
+  const int lane = threadIdx.x / kAcross;
+  State states[kWidth];
 #pragma unroll
-    for (int k = 0; k < kAhead; ++k) v[k] = value_at(a, first + (at + k * kLanes) * a.inner);
-    state.add(v, kAhead, at, kLanes);
+  for (int j = 0; j < kWidth; ++j) states[j] = nothing(a, exists && a.length > 0, first + j);
+  int64_t at = exists ? begin + lane : a.length;
+  for (; at + (kAhead - 1) * kLanes < a.length; at += step) {
+    float some[kAhead];
+#pragma unroll
+    for (int k = 0; k < kAhead; ++k) some[k] = value_at(a, first + (at + k * kLanes) * a.inner);
+#pragma unroll
+    for (int j = 0; j < kWidth; ++j) {
+      float v[kAhead];
+#pragma unroll
+      for (int k = 0; k < kAhead; ++k) v[k] = some[k];
+      states[j].add(v, kAhead, at, kLanes);
+    }
   }
   for (; at < a.length; at += kLanes) {
-    const float v = value_at(a, first + at * a.inner);
-    state.add(&v, 1, at, kLanes);
+    const float some = value_at(a, first + at * a.inner);
+#pragma unroll
+    for (int j = 0; j < kWidth; ++j) {
+      const float v = some;
+      states[j].add(&v, 1, at, kLanes);
+    }
   }
-  state = merged<kThreads, kLanes, kColumns>(state);
-  if (lane == 0 && row < a.rows) finish(a, row, state);
+#pragma unroll
+  for (int j = 0; j < kWidth; ++j) {
+    const State state = merged<kThreads, kLanes, kAcross>(states[j]);
+    if (lane > 0 || !exists) continue;
+    finish(a, row + j, state);
+  }
 }
 
 }  // namespace mean_reduce
@@ -123,7 +164,7 @@ extern "C" int mean_launch(const float* x, float* out, int64_t rows, int64_t len
     int64_t piece, cudaStream_t stream) {
   using namespace mean_reduce;
   const Arguments a = {x, out, rows, length, inner, piece};
-  const int64_t tiles = (inner + kColumns - 1) / kColumns;
+  const int64_t columns = kAcross, tiles = (inner + columns - 1) / columns;
   const unsigned blocks = static_cast<unsigned>(rows / inner * tiles);
   gather_columns<<<blocks, kThreads, 0, stream>>>(a);
   return cudaGetLastError();
@@ -149,9 +190,9 @@ def _library() -> ctypes.CDLL:
 
 @functools.cache
 def _function(name: str, pointers: int, numbers: int, sizes: int) -> ctypes._CFuncPtr:
-    """Return a function of the library, which takes so many of each."""
+    """Return a function of so many of each; ctypes passes sizes faster as pointers, as wide."""
     function = getattr(_library(), name)
-    types = [ctypes.c_void_p] * pointers + [ctypes.c_float] * numbers + [ctypes.c_int64] * sizes
+    types = [ctypes.c_void_p] * pointers + [ctypes.c_float] * numbers + [ctypes.c_void_p] * sizes
     # The kernels' stream comes last.
     function.argtypes = types if name.endswith("_bytes") else [*types, ctypes.c_void_p]
     function.restype = ctypes.c_int64 if name.endswith("_bytes") else ctypes.c_int
@@ -159,14 +200,12 @@ def _function(name: str, pointers: int, numbers: int, sizes: int) -> ctypes._CFu
 
 
 def _launch(
-    name: str,
-    tensors: tuple[torch.Tensor | None, ...],
-    sizes: tuple[int, ...],
+    name: str, tensors: tuple[torch.Tensor | None, ...], sizes: tuple[int, ...],
     numbers: tuple[float, ...] = (),
 ) -> None:
     """Queue kernels on the current stream of the device that holds the tensors."""
     index = tensors[0].get_device()
-    if index != torch.cuda.current_device():
+    if index != torch._C._cuda_getDevice():
         with torch.cuda.device(index):
             return _launch(name, tensors, sizes, numbers)
     function = _function(name + "_launch", len(tensors), len(numbers), len(sizes))
@@ -196,12 +235,11 @@ def _expect(name: str, found: object, expected: object) -> None:
 
 def _mean(x: torch.Tensor) -> torch.Tensor:
     """Return mean(x) over dimensions (1)."""
+    x = _readable("x", x, torch.float32)
     shape = x.shape
     _expect("the number of dimensions", len(shape), 3)
-    x = _readable("x", x, torch.float32, shape)
-    kept, length = torch.Size((shape[0], shape[2])), shape[1]
-    out = torch.empty(kept, dtype=torch.float32, device=x.device)
-    rows = kept.numel()
+    kept, rows, length = ((shape[0], shape[2]), shape[0] * shape[2], shape[1])
+    out = x.new_empty(*kept)
     if rows > 0:
         tensors = (x, out)
         sizes = (rows, length, shape[2], 1)

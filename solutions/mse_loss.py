@@ -2,7 +2,7 @@
 # problem: mse_loss
 # source: mse_loss.yaml (sha256 c769b8e33c8ec0d5)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 4c28bdfb73fa1b9d)
+# templates: frame/head.py.jinja (sha256 e88ebb000d915347)
 # render again: kernelgen render mse_loss
 """mean squared error.
 
@@ -59,23 +59,45 @@ struct Sum {
   __device__ void merge(const Sum& other) { total += other.total; }
 };
 
-// Merges the states of kCount threads, kStride apart; the first of them has the outcome.
+// Returns the state of the lane of the warp whose number differs in this bit.
+template <typename State>
+__device__ State state_of(const State& own, int bit) {
+  unsigned words[sizeof(State) / sizeof(unsigned)];
+  memcpy(words, &own, sizeof(State));
+#pragma unroll
+  for (unsigned& word : words) word = __shfl_xor_sync(0xffffffff, word, bit);
+  State other;
+  memcpy(&other, words, sizeof(State));
+  return other;
+}
+
+// Merges the states of kCount threads, kStride apart; the first of them has the outcome. Threads of
+// one warp do so without waiting for the block.
 template <int kThreads, int kCount, int kStride, typename State>
-__device__ State merged(const State& own) {
-  __shared__ State states[kThreads];
-  const int number = threadIdx.x / kStride % kCount;
-  states[threadIdx.x] = own;
-  for (int half = kCount / 2; half > 0; half /= 2) {
-    __syncthreads();
-    if (number < half) states[threadIdx.x].merge(states[threadIdx.x + half * kStride]);
+__device__ State merged(State own) {
+  constexpr int kInWarp = kStride > 1 ? 1 : kCount < 32 ? kCount : 32;
+  if constexpr (kCount > kInWarp) {
+    __shared__ State states[kThreads];
+    const int number = threadIdx.x / kStride % kCount;
+    __syncthreads();  // the states of a call before are read
+    states[threadIdx.x] = own;
+    for (int half = kCount / 2; half >= kInWarp; half /= 2) {
+      __syncthreads();
+      if (number < half) states[threadIdx.x].merge(states[threadIdx.x + half * kStride]);
+    }
+    own = states[threadIdx.x];
   }
-  return states[threadIdx.x];
+#pragma unroll
+  for (int half = kInWarp / 2; half > 0; half /= 2) own.merge(state_of(own, half));
+  return own;
 }
 
 // mean(pow_2(sub(predictions, targets))) over all dimensions.
 namespace sub_pow_2_mean_reduce {
 
 constexpr int kThreads = 256;
+// Without so many of a multiprocessor, the compiler delays reads to make room for more.
+constexpr int kBlocks = 2;
 constexpr int kGroup = 256;  // threads of a row
 
 struct Arguments {
@@ -92,7 +114,7 @@ __device__ float computed(float predictions, float targets) {
 
 using State = Sum;
 
-__device__ State nothing(const Arguments& a, int64_t row) {
+__device__ State nothing(const Arguments& a, bool any, int64_t begin) {
   return {0.0};
 }
 
@@ -120,13 +142,8 @@ __device__ Some some_at(const Arguments& a, int64_t i) {
   return some;
 }
 
-template <bool kMain>
-__device__ void add(State& state, const Arguments& a, const Some& some, int64_t at) {
-  constexpr int kWidth = kMain ? 4 : 1;
-  float v[kWidth];
-#pragma unroll
-  for (int j = 0; j < kWidth; ++j) v[j] = computed(some.predictions.at[j], some.targets.at[j]);
-  state.add(v, kWidth, at, 1);
+__device__ float value_of(const Arguments& a, const Some& some, int j) {
+  return computed(some.predictions.at[j], some.targets.at[j]);
 }
 
 static_assert(sizeof(State) <= 1 * sizeof(double), "the workspace is too small");
@@ -134,7 +151,7 @@ static_assert(sizeof(State) <= 1 * sizeof(double), "the workspace is too small")
 // Slices take turns at tiles, so that blocks read near each other. This merges a row's.
 __global__ void __launch_bounds__(kThreads) combine(Arguments a) {
   const int64_t row = blockIdx.x;
-  State state = nothing(a, row);
+  State state = nothing(a, a.length > 0, row * a.length);
   for (int64_t s = threadIdx.x; s < a.slices; s += kThreads) {
     state.merge(static_cast<const State*>(a.partials)[row * a.slices + s]);
   }
@@ -143,7 +160,7 @@ __global__ void __launch_bounds__(kThreads) combine(Arguments a) {
 }
 
 template <bool kMain>
-__global__ void __launch_bounds__(kThreads) gather_rows(Arguments a) {
+__global__ void __launch_bounds__(kThreads, kBlocks) gather_rows(Arguments a) {
   constexpr int kWidth = kMain ? 4 : 1, kAhead = 2;  // reads on their way
   constexpr int kStep = kGroup * kWidth, kTile = kAhead * kStep;
   const int64_t group = (int64_t{blockIdx.x} * kThreads + threadIdx.x) / kGroup;
@@ -151,18 +168,27 @@ __global__ void __launch_bounds__(kThreads) gather_rows(Arguments a) {
   const int64_t row = group / a.slices, step = a.slices * kTile;
   int64_t at = group % a.slices * kTile + lane * kWidth;
   const int64_t first = row * a.length;
-  State state = nothing(a, row);
-  for (; at + (kAhead - 1) * kStep < a.length; at += step) {
-    Some some[kAhead];
+  Some some[kAhead];
+  const auto read = [&] {
+    if (at + (kAhead - 1) * kStep >= a.length) return false;
 #pragma unroll
     for (int k = 0; k < kAhead; ++k) some[k] = some_at<kMain>(a, first + at + k * kStep);
+    return true;
+  };
+  bool whole = read();  // on its way while a state begins, for which an element may be read
+  State state = nothing(a, row < a.rows && a.length > 0, first);
+  const auto add = [&](const Some& some, int64_t position) {
+    float v[kWidth];
 #pragma unroll
-    for (int k = 0; k < kAhead; ++k) add<kMain>(state, a, some[k], at + k * kStep);
+    for (int j = 0; j < kWidth; ++j) v[j] = value_of(a, some, j);
+    state.add(v, kWidth, position, 1);
+  };
+  for (; whole; whole = read()) {
+#pragma unroll
+    for (int k = 0; k < kAhead; ++k) add(some[k], at + k * kStep);
+    at += step;
   }
-  for (; at < a.length; at += kStep) {
-    const Some some = some_at<kMain>(a, first + at);
-    add<kMain>(state, a, some, at);
-  }
+  for (; at < a.length; at += kStep) add(some_at<kMain>(a, first + at), at);
   state = merged<kThreads, kGroup, 1>(state);
   if (lane == 0) static_cast<State*>(a.partials)[group] = state;
 }
@@ -174,8 +200,9 @@ extern "C" int sub_pow_2_mean_launch(const float* predictions, const float* targ
     void* partials, int64_t rows, int64_t length, int64_t slices, cudaStream_t stream) {
   using namespace sub_pow_2_mean_reduce;
   const Arguments a = {predictions, targets, out, partials, rows, length, slices};
+  const bool main = is_aligned(predictions) && is_aligned(targets) && length % 4 == 0;
   const unsigned blocks = static_cast<unsigned>(rows * slices);
-  if (is_aligned(predictions) && is_aligned(targets) && length % 4 == 0) {
+  if (main) {
     gather_rows<true><<<blocks, kThreads, 0, stream>>>(a);
   } else {
     gather_rows<false><<<blocks, kThreads, 0, stream>>>(a);
@@ -205,9 +232,9 @@ def _library() -> ctypes.CDLL:
 
 @functools.cache
 def _function(name: str, pointers: int, numbers: int, sizes: int) -> ctypes._CFuncPtr:
-    """Return a function of the library, which takes so many of each."""
+    """Return a function of so many of each; ctypes passes sizes faster as pointers, as wide."""
     function = getattr(_library(), name)
-    types = [ctypes.c_void_p] * pointers + [ctypes.c_float] * numbers + [ctypes.c_int64] * sizes
+    types = [ctypes.c_void_p] * pointers + [ctypes.c_float] * numbers + [ctypes.c_void_p] * sizes
     # The kernels' stream comes last.
     function.argtypes = types if name.endswith("_bytes") else [*types, ctypes.c_void_p]
     function.restype = ctypes.c_int64 if name.endswith("_bytes") else ctypes.c_int
@@ -215,14 +242,12 @@ def _function(name: str, pointers: int, numbers: int, sizes: int) -> ctypes._CFu
 
 
 def _launch(
-    name: str,
-    tensors: tuple[torch.Tensor | None, ...],
-    sizes: tuple[int, ...],
+    name: str, tensors: tuple[torch.Tensor | None, ...], sizes: tuple[int, ...],
     numbers: tuple[float, ...] = (),
 ) -> None:
     """Queue kernels on the current stream of the device that holds the tensors."""
     index = tensors[0].get_device()
-    if index != torch.cuda.current_device():
+    if index != torch._C._cuda_getDevice():
         with torch.cuda.device(index):
             return _launch(name, tensors, sizes, numbers)
     function = _function(name + "_launch", len(tensors), len(numbers), len(sizes))
@@ -255,12 +280,11 @@ def _sub_pow_2_mean(predictions: torch.Tensor, targets: torch.Tensor) -> torch.T
     shape = _broadcast(predictions.shape, targets.shape)
     predictions = _readable("predictions", predictions, torch.float32, shape)
     targets = _readable("targets", targets, torch.float32, shape)
-    kept, length = torch.Size(()), shape.numel()
-    out = torch.empty(kept, dtype=torch.float32, device=predictions.device)
-    rows = kept.numel()
+    kept, rows, length = (), 1, shape.numel()
+    out = predictions.new_empty(kept)
     if rows > 0:
         slices = max(1, min(2112 // rows, length // 4096))
-        partials = torch.empty(rows * slices * 1, dtype=torch.float64, device=predictions.device)
+        partials = predictions.new_empty(rows * slices * 1, dtype=torch.float64)
         tensors = (predictions, targets, out, partials)
         sizes = (rows, length, slices)
         _launch("sub_pow_2_mean", tensors, sizes)

@@ -2,7 +2,7 @@
 # problem: rmsnorm
 # source: rmsnorm.yaml (sha256 f46cc0049780c4dd)
 # backend: cuda, sm_90a
-# templates: frame/head.py.jinja (sha256 fe062d1e5f70a79b)
+# templates: frame/head.py.jinja (sha256 238bb10e028e2541)
 # schedule: items=16
 # render again: kernelgen render rmsnorm
 """RMSNorm over the last dimension with a weight for each element.
@@ -347,9 +347,9 @@ def _library() -> ctypes.CDLL:
 
 @functools.cache
 def _function(name: str, pointers: int, numbers: int, sizes: int) -> ctypes._CFuncPtr:
-    """Return a function of the library, which takes so many of each."""
+    """Return a function of so many of each; ctypes passes sizes faster as pointers, as wide."""
     function = getattr(_library(), name)
-    types = [ctypes.c_void_p] * pointers + [ctypes.c_float] * numbers + [ctypes.c_int64] * sizes
+    types = [ctypes.c_void_p] * pointers + [ctypes.c_float] * numbers + [ctypes.c_void_p] * sizes
     # The kernels' stream comes last.
     function.argtypes = types if name.endswith("_bytes") else [*types, ctypes.c_void_p]
     function.restype = ctypes.c_int64 if name.endswith("_bytes") else ctypes.c_int
@@ -357,14 +357,12 @@ def _function(name: str, pointers: int, numbers: int, sizes: int) -> ctypes._CFu
 
 
 def _launch(
-    name: str,
-    tensors: tuple[torch.Tensor | None, ...],
-    sizes: tuple[int, ...],
+    name: str, tensors: tuple[torch.Tensor | None, ...], sizes: tuple[int, ...],
     numbers: tuple[float, ...] = (),
 ) -> None:
     """Queue kernels on the current stream of the device that holds the tensors."""
     index = tensors[0].get_device()
-    if index != torch.cuda.current_device():
+    if index != torch._C._cuda_getDevice():
         with torch.cuda.device(index):
             return _launch(name, tensors, sizes, numbers)
     function = _function(name + "_launch", len(tensors), len(numbers), len(sizes))
@@ -379,7 +377,7 @@ def _workspace(
 ) -> torch.Tensor:
     """Return the memory that a launch needs for itself, on the device of a tensor."""
     index = beside.get_device()
-    if index != torch.cuda.current_device():
+    if index != torch._C._cuda_getDevice():
         with torch.cuda.device(index):
             return _workspace(name, beside, sizes, pointers)
     count = _function(name + "_workspace_bytes", len(pointers), 0, len(sizes))
@@ -407,12 +405,12 @@ def _expect(name: str, found: object, expected: object) -> None:
 def _rms_norm(x: torch.Tensor, weight: torch.Tensor, sizes: tuple[int, ...]) -> torch.Tensor:
     """Return mul(mul(x, rsqrt(add(mean(square(x)), 1e-05))), weight)."""
     shape = x.shape
-    _expect("last sizes of x", shape[-len(sizes) :], torch.Size(sizes))
-    length = shape[-len(sizes) :].numel()
-    repeats = (1, length)
     x = _readable("x", x, torch.float32)
     weight = _readable("weight", weight, torch.float32)
-    out = torch.empty(shape, dtype=torch.float32, device=x.device)
+    _expect("last sizes of x", shape[-len(sizes) :], torch.Size(sizes))
+    length = shape[-len(sizes) :].numel()
+    repeats = (1, length) * 1
+    out = torch.empty_like(x)
     if shape.numel() > 0:
         sizes = (shape.numel() // length, length, 1, *repeats)
         workspace = _workspace("rms_norm", out, sizes[:2])

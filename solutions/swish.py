@@ -2,7 +2,7 @@
 # problem: swish
 # source: swish.yaml (sha256 c4177693abb3d27e)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 3f31aa792300349d)
+# templates: frame/head.py.jinja (sha256 6d035629bd5a6204)
 # render again: kernelgen render swish
 """Swish (SiLU), element by element.
 
@@ -163,9 +163,9 @@ def _library() -> ctypes.CDLL:
 
 @functools.cache
 def _function(name: str, pointers: int, numbers: int, sizes: int) -> ctypes._CFuncPtr:
-    """Return a function of the library, which takes so many of each."""
+    """Return a function of so many of each; ctypes passes sizes faster as pointers, as wide."""
     function = getattr(_library(), name)
-    types = [ctypes.c_void_p] * pointers + [ctypes.c_float] * numbers + [ctypes.c_int64] * sizes
+    types = [ctypes.c_void_p] * pointers + [ctypes.c_float] * numbers + [ctypes.c_void_p] * sizes
     # The kernels' stream comes last.
     function.argtypes = types if name.endswith("_bytes") else [*types, ctypes.c_void_p]
     function.restype = ctypes.c_int64 if name.endswith("_bytes") else ctypes.c_int
@@ -173,14 +173,12 @@ def _function(name: str, pointers: int, numbers: int, sizes: int) -> ctypes._CFu
 
 
 def _launch(
-    name: str,
-    tensors: tuple[torch.Tensor | None, ...],
-    sizes: tuple[int, ...],
+    name: str, tensors: tuple[torch.Tensor | None, ...], sizes: tuple[int, ...],
     numbers: tuple[float, ...] = (),
 ) -> None:
     """Queue kernels on the current stream of the device that holds the tensors."""
     index = tensors[0].get_device()
-    if index != torch.cuda.current_device():
+    if index != torch._C._cuda_getDevice():
         with torch.cuda.device(index):
             return _launch(name, tensors, sizes, numbers)
     function = _function(name + "_launch", len(tensors), len(numbers), len(sizes))
@@ -206,7 +204,7 @@ def _sigmoid_mul(x: torch.Tensor) -> torch.Tensor:
     """Return mul(x, sigmoid(x))."""
     x = _readable("x", x, torch.float32)
     shape = x.shape
-    out = torch.empty(shape, dtype=torch.float32, device=x.device)
+    out = torch.empty_like(x)
     if shape.numel() > 0:
         tensors = (x, out)
         _launch("sigmoid_mul", tensors, (shape.numel(),))

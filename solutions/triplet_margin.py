@@ -2,7 +2,7 @@
 # problem: triplet_margin
 # source: triplet_margin.yaml (sha256 39f276de5804cae1)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 fce2327c989bccbc)
+# templates: frame/head.py.jinja (sha256 8b0019d469f21357)
 # render again: kernelgen render triplet_margin
 """triplet margin loss of Euclidean distances.
 
@@ -75,17 +75,37 @@ struct Sum {
   __device__ void merge(const Sum& other) { total += other.total; }
 };
 
-// Merges the states of kCount threads, kStride apart; the first of them has the outcome.
+// Returns the state of the lane of the warp whose number differs in this bit.
+template <typename State>
+__device__ State state_of(const State& own, int bit) {
+  unsigned words[sizeof(State) / sizeof(unsigned)];
+  memcpy(words, &own, sizeof(State));
+#pragma unroll
+  for (unsigned& word : words) word = __shfl_xor_sync(0xffffffff, word, bit);
+  State other;
+  memcpy(&other, words, sizeof(State));
+  return other;
+}
+
+// Merges the states of kCount threads, kStride apart; the first of them has the outcome. Threads of
+// one warp do so without waiting for the block.
 template <int kThreads, int kCount, int kStride, typename State>
-__device__ State merged(const State& own) {
-  __shared__ State states[kThreads];
-  const int number = threadIdx.x / kStride % kCount;
-  states[threadIdx.x] = own;
-  for (int half = kCount / 2; half > 0; half /= 2) {
-    __syncthreads();
-    if (number < half) states[threadIdx.x].merge(states[threadIdx.x + half * kStride]);
+__device__ State merged(State own) {
+  constexpr int kInWarp = kStride > 1 ? 1 : kCount < 32 ? kCount : 32;
+  if constexpr (kCount > kInWarp) {
+    __shared__ State states[kThreads];
+    const int number = threadIdx.x / kStride % kCount;
+    __syncthreads();  // the states of a call before are read
+    states[threadIdx.x] = own;
+    for (int half = kCount / 2; half >= kInWarp; half /= 2) {
+      __syncthreads();
+      if (number < half) states[threadIdx.x].merge(states[threadIdx.x + half * kStride]);
+    }
+    own = states[threadIdx.x];
   }
-  return states[threadIdx.x];
+#pragma unroll
+  for (int half = kInWarp / 2; half > 0; half /= 2) own.merge(state_of(own, half));
+  return own;
 }
 
 // clamp_min(add(sub(sqrt(sum(square(add(sub(anchor, positive), 1e-06)))),
@@ -93,6 +113,8 @@ __device__ State merged(const State& own) {
 namespace sub_add_square_sub_add_square_sum_sqrt_reduce {
 
 constexpr int kThreads = 256;
+// Without so many of a multiprocessor, the compiler delays reads to make room for more.
+constexpr int kBlocks = 2;
 constexpr int kGroup = 32;  // threads of a row
 
 struct Arguments {
@@ -130,7 +152,7 @@ struct State {
   }
 };
 
-__device__ State nothing(const Arguments& a, int64_t row) {
+__device__ State nothing(const Arguments& a, bool any, int64_t begin) {
   return {{0.0}, {0.0}};
 }
 
@@ -162,18 +184,12 @@ __device__ Some some_at(const Arguments& a, int64_t i) {
   return some;
 }
 
-template <bool kMain>
-__device__ void add(State& state, const Arguments& a, const Some& some, int64_t at) {
-  constexpr int kWidth = kMain ? 4 : 1;
-  Values v[kWidth];
-#pragma unroll
-  for (int j = 0; j < kWidth; ++j) v[j] = computed(some.anchor.at[j], some.positive.at[j],
-      some.negative.at[j]);
-  state.add(v, kWidth, at, 1);
+__device__ Values value_of(const Arguments& a, const Some& some, int j) {
+  return computed(some.anchor.at[j], some.positive.at[j], some.negative.at[j]);
 }
 
 template <bool kMain>
-__global__ void __launch_bounds__(kThreads) gather_rows(Arguments a) {
+__global__ void __launch_bounds__(kThreads, kBlocks) gather_rows(Arguments a) {
   constexpr int kWidth = kMain ? 4 : 1, kAhead = 2;  // reads on their way
   constexpr int kStep = kGroup * kWidth, kTile = kAhead * kStep;
   const int64_t group = (int64_t{blockIdx.x} * kThreads + threadIdx.x) / kGroup;
@@ -181,18 +197,27 @@ __global__ void __launch_bounds__(kThreads) gather_rows(Arguments a) {
   const int64_t row = group, step = kTile;
   int64_t at = row < a.rows ? lane * kWidth : a.length;
   const int64_t first = row * a.length;
-  State state = nothing(a, row);
-  for (; at + (kAhead - 1) * kStep < a.length; at += step) {
-    Some some[kAhead];
+  Some some[kAhead];
+  const auto read = [&] {
+    if (at + (kAhead - 1) * kStep >= a.length) return false;
 #pragma unroll
     for (int k = 0; k < kAhead; ++k) some[k] = some_at<kMain>(a, first + at + k * kStep);
+    return true;
+  };
+  bool whole = read();  // on its way while a state begins, for which an element may be read
+  State state = nothing(a, row < a.rows && a.length > 0, first);
+  const auto add = [&](const Some& some, int64_t position) {
+    Values v[kWidth];
 #pragma unroll
-    for (int k = 0; k < kAhead; ++k) add<kMain>(state, a, some[k], at + k * kStep);
+    for (int j = 0; j < kWidth; ++j) v[j] = value_of(a, some, j);
+    state.add(v, kWidth, position, 1);
+  };
+  for (; whole; whole = read()) {
+#pragma unroll
+    for (int k = 0; k < kAhead; ++k) add(some[k], at + k * kStep);
+    at += step;
   }
-  for (; at < a.length; at += kStep) {
-    const Some some = some_at<kMain>(a, first + at);
-    add<kMain>(state, a, some, at);
-  }
+  for (; at < a.length; at += kStep) add(some_at<kMain>(a, first + at), at);
   state = merged<kThreads, kGroup, 1>(state);
   if (lane == 0 && row < a.rows) finish(a, row, state);
 }
@@ -205,8 +230,10 @@ extern "C" int sub_add_square_sub_add_square_sum_sqrt_launch(const float* anchor
     cudaStream_t stream) {
   using namespace sub_add_square_sub_add_square_sum_sqrt_reduce;
   const Arguments a = {anchor, positive, negative, out, rows, length};
+  const bool main = is_aligned(anchor) && is_aligned(positive) && is_aligned(negative) &&
+      length % 4 == 0;
   const unsigned blocks = static_cast<unsigned>((rows * kGroup + kThreads - 1) / kThreads);
-  if (is_aligned(anchor) && is_aligned(positive) && is_aligned(negative) && length % 4 == 0) {
+  if (main) {
     gather_rows<true><<<blocks, kThreads, 0, stream>>>(a);
   } else {
     gather_rows<false><<<blocks, kThreads, 0, stream>>>(a);
@@ -218,6 +245,8 @@ extern "C" int sub_add_square_sub_add_square_sum_sqrt_launch(const float* anchor
 namespace mean_reduce {
 
 constexpr int kThreads = 1024;
+// Without so many of a multiprocessor, the compiler delays reads to make room for more.
+constexpr int kBlocks = 1;
 constexpr int kGroup = 1024;  // threads of a row
 
 struct Arguments {
@@ -231,7 +260,7 @@ __device__ float value_at(const Arguments& a, int64_t i) {
 }
 using State = Sum;
 
-__device__ State nothing(const Arguments& a, int64_t row) {
+__device__ State nothing(const Arguments& a, bool any, int64_t begin) {
   return {0.0};
 }
 
@@ -240,26 +269,32 @@ __device__ void finish(const Arguments& a, int64_t i, const State& state) {
   a.out[i] = mean;
 }
 
-__global__ void __launch_bounds__(kThreads) gather_rows(Arguments a) {
-  constexpr int kWidth = 1, kAhead = 8;  // reads on their way
+__global__ void __launch_bounds__(kThreads, kBlocks) gather_rows(Arguments a) {
+  constexpr int kWidth = 1, kAhead = 4;  // reads on their way
   constexpr int kStep = kGroup * kWidth, kTile = kAhead * kStep;
   const int64_t group = (int64_t{blockIdx.x} * kThreads + threadIdx.x) / kGroup;
   const int lane = threadIdx.x % kGroup;
   const int64_t row = group, step = kTile;
   int64_t at = row < a.rows ? lane * kWidth : a.length;
   const int64_t first = row * a.length;
-  State state = nothing(a, row);
-  for (; at + (kAhead - 1) * kStep < a.length; at += step) {
-    float some[kAhead];
+  float some[kAhead];
+  const auto read = [&] {
+    if (at + (kAhead - 1) * kStep >= a.length) return false;
 #pragma unroll
     for (int k = 0; k < kAhead; ++k) some[k] = value_at(a, first + at + k * kStep);
+    return true;
+  };
+  bool whole = read();  // on its way while a state begins, for which an element may be read
+  State state = nothing(a, row < a.rows && a.length > 0, first);
+  const auto add = [&](const float& some, int64_t position) {
+    state.add(&some, 1, position, 1);
+  };
+  for (; whole; whole = read()) {
 #pragma unroll
-    for (int k = 0; k < kAhead; ++k) state.add(&some[k], 1, at + k * kStep, 1);
+    for (int k = 0; k < kAhead; ++k) add(some[k], at + k * kStep);
+    at += step;
   }
-  for (; at < a.length; at += kStep) {
-    const float some = value_at(a, first + at);
-    state.add(&some, 1, at, 1);
-  }
+  for (; at < a.length; at += kStep) add(value_at(a, first + at), at);
   state = merged<kThreads, kGroup, 1>(state);
   if (lane == 0 && row < a.rows) finish(a, row, state);
 }
@@ -296,9 +331,9 @@ def _library() -> ctypes.CDLL:
 
 @functools.cache
 def _function(name: str, pointers: int, numbers: int, sizes: int) -> ctypes._CFuncPtr:
-    """Return a function of the library, which takes so many of each."""
+    """Return a function of so many of each; ctypes passes sizes faster as pointers, as wide."""
     function = getattr(_library(), name)
-    types = [ctypes.c_void_p] * pointers + [ctypes.c_float] * numbers + [ctypes.c_int64] * sizes
+    types = [ctypes.c_void_p] * pointers + [ctypes.c_float] * numbers + [ctypes.c_void_p] * sizes
     # The kernels' stream comes last.
     function.argtypes = types if name.endswith("_bytes") else [*types, ctypes.c_void_p]
     function.restype = ctypes.c_int64 if name.endswith("_bytes") else ctypes.c_int
@@ -306,14 +341,12 @@ def _function(name: str, pointers: int, numbers: int, sizes: int) -> ctypes._CFu
 
 
 def _launch(
-    name: str,
-    tensors: tuple[torch.Tensor | None, ...],
-    sizes: tuple[int, ...],
+    name: str, tensors: tuple[torch.Tensor | None, ...], sizes: tuple[int, ...],
     numbers: tuple[float, ...] = (),
 ) -> None:
     """Queue kernels on the current stream of the device that holds the tensors."""
     index = tensors[0].get_device()
-    if index != torch.cuda.current_device():
+    if index != torch._C._cuda_getDevice():
         with torch.cuda.device(index):
             return _launch(name, tensors, sizes, numbers)
     function = _function(name + "_launch", len(tensors), len(numbers), len(sizes))
@@ -353,17 +386,14 @@ def _sub_add_square_sub_add_square_sum_sqrt(
     """Return clamp_min(add(sub(sqrt(sum(square(add(sub(anchor, positive), 1e-06)))),
     sqrt(sum(square(add(sub(anchor, negative), 1e-06))))), 1), 0) over dimensions (1)."""
     shape = _broadcast(anchor.shape, positive.shape, negative.shape)
-    found = _broadcast(anchor.shape, positive.shape)
-    _expect("the shape of anchor and positive", found, shape)
-    found = _broadcast(anchor.shape, negative.shape)
-    _expect("the shape of anchor and negative", found, shape)
-    _expect("the number of dimensions", len(shape), 2)
+    _expect("the shape of anchor and positive", _broadcast(anchor.shape, positive.shape), shape)
+    _expect("the shape of anchor and negative", _broadcast(anchor.shape, negative.shape), shape)
     anchor = _readable("anchor", anchor, torch.float32, shape)
     positive = _readable("positive", positive, torch.float32, shape)
     negative = _readable("negative", negative, torch.float32, shape)
-    kept, length = torch.Size((shape[0],)), shape[1]
-    out = torch.empty(kept, dtype=torch.float32, device=anchor.device)
-    rows = kept.numel()
+    _expect("the number of dimensions", len(shape), 2)
+    kept, rows, length = ((shape[0],), shape[0], shape[1])
+    out = anchor.new_empty(*kept)
     if rows > 0:
         tensors = (anchor, positive, negative, out)
         sizes = (rows, length)
@@ -373,11 +403,10 @@ def _sub_add_square_sub_add_square_sum_sqrt(
 
 def _mean(min: torch.Tensor) -> torch.Tensor:
     """Return mean(min) over all dimensions."""
+    min = _readable("min", min, torch.float32)
     shape = min.shape
-    min = _readable("min", min, torch.float32, shape)
-    kept, length = torch.Size(()), shape.numel()
-    out = torch.empty(kept, dtype=torch.float32, device=min.device)
-    rows = kept.numel()
+    kept, rows, length = (), 1, shape.numel()
+    out = min.new_empty(kept)
     if rows > 0:
         tensors = (min, out)
         sizes = (rows, length)

@@ -2,7 +2,7 @@
 # problem: avg_pool_2d
 # source: avg_pool_2d.yaml (sha256 7bbe988d5860cc67)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 4075794a45eb98b2)
+# templates: frame/head.py.jinja (sha256 584b1d5cccefc66c)
 # render again: kernelgen render avg_pool_2d --backend cpp
 """2-D average pooling of windows side by side.
 
@@ -108,17 +108,15 @@ def _library() -> ctypes.CDLL:
 
 @functools.cache
 def _function(name: str, pointers: int, numbers: int, sizes: int) -> ctypes._CFuncPtr:
-    """Return a function of the library, which takes so many of each."""
+    """Return a function of so many of each; ctypes passes sizes faster as pointers, as wide."""
     function = getattr(_library(), name)
-    types = [ctypes.c_void_p] * pointers + [ctypes.c_float] * numbers + [ctypes.c_int64] * sizes
+    types = [ctypes.c_void_p] * pointers + [ctypes.c_float] * numbers + [ctypes.c_void_p] * sizes
     function.argtypes = [*types, ctypes.c_int]  # of threads
     return function
 
 
 def _launch(
-    name: str,
-    tensors: tuple[torch.Tensor | None, ...],
-    sizes: tuple[int, ...],
+    name: str, tensors: tuple[torch.Tensor | None, ...], sizes: tuple[int, ...],
     numbers: tuple[float, ...] = (),
 ) -> None:
     """Run a function on torch's number of threads."""
@@ -167,7 +165,7 @@ def _mean_pool(x: torch.Tensor) -> torch.Tensor:
         raise ValueError(f"expected 3 dimensions or more, got {tuple(shape)}")
     windows = ((11, 11, 0, 1, False), (11, 11, 0, 1, False))
     counts = [_windows(size, *window) for size, window in zip(shape[-2:], windows)]
-    out = torch.empty((*shape[:-2], *counts), dtype=torch.float32, device=x.device)
+    out = x.new_empty(*shape[:-2], *counts)
     if out.numel() > 0:
         tensors = (x, out)
         sizes = (shape[:-2].numel(), *shape[-2:], *counts)

@@ -2,7 +2,7 @@
 # problem: conv2d_avg_pool_sigmoid_sum
 # source: conv2d_avg_pool_sigmoid_sum.yaml (sha256 f0887759fb84f5e3)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 e36c9f67d85f7646)
+# templates: frame/head.py.jinja (sha256 f50e8ad61c10fda1)
 # identities: the mean before conv2d, add
 # render again: kernelgen render conv2d_avg_pool_sigmoid_sum --backend cpp
 """2-D convolution, mean of windows, sigmoid, then the sum of an image.
@@ -149,7 +149,7 @@ float computed(float conv2d, float bias) {
 
 using State = Sum;
 
-State nothing(const Arguments& a, int64_t row) {
+State nothing(const Arguments& a, bool any, int64_t begin) {
   return {0.0};
 }
 
@@ -163,7 +163,7 @@ int64_t run_of(const Arguments& a) { return std::min<int64_t>({a.bias_size == 1 
     INT64_MAX : a.bias_inner}); }
 
 void gather(const Arguments& a, int64_t row, int, int64_t begin, int64_t end, State* state) {
-  *state = nothing(a, row);
+  *state = nothing(a, a.length > 0, row * a.length);
   const int64_t run = run_of(a);
   float v[kChunk];
   for (int64_t at = begin; at < end; at += kChunk) {
@@ -226,29 +226,21 @@ def _library() -> ctypes.CDLL:
 
 @functools.cache
 def _function(name: str, pointers: int, numbers: int, sizes: int) -> ctypes._CFuncPtr:
-    """Return a function of the library, which takes so many of each."""
+    """Return a function of so many of each; ctypes passes sizes faster as pointers, as wide."""
     function = getattr(_library(), name)
-    types = [ctypes.c_void_p] * pointers + [ctypes.c_float] * numbers + [ctypes.c_int64] * sizes
+    types = [ctypes.c_void_p] * pointers + [ctypes.c_float] * numbers + [ctypes.c_void_p] * sizes
     function.argtypes = [*types, ctypes.c_int]  # of threads
     return function
 
 
 def _launch(
-    name: str,
-    tensors: tuple[torch.Tensor | None, ...],
-    sizes: tuple[int, ...],
+    name: str, tensors: tuple[torch.Tensor | None, ...], sizes: tuple[int, ...],
     numbers: tuple[float, ...] = (),
 ) -> None:
     """Run a function on torch's number of threads."""
     function = _function(name + "_run", len(tensors), len(numbers), len(sizes))
     pointers = [0 if tensor is None else tensor.data_ptr() for tensor in tensors]
     function(*pointers, *numbers, *sizes, torch.get_num_threads())
-
-
-@functools.lru_cache(1024)  # torch takes 10 us
-def _broadcast(*shapes: torch.Size) -> torch.Size:
-    """Return the shape that tensors of these shapes broadcast to."""
-    return torch.broadcast_shapes(*shapes)
 
 
 def _readable(
@@ -264,25 +256,49 @@ def _readable(
 
 
 @functools.lru_cache(1024)
-def _sizes_along(own: torch.Size, shape: torch.Size, first: int, last: int) -> tuple[int, ...]:
-    """Return inner and size for _along; nothing of another pattern."""
-    own = torch.Size((1,) * (len(shape) - len(own)) + own)
-    first, last = len(shape) + first, len(shape) + last
-    if own[first:last] != shape[first:last] or own[:first].numel() * own[last:].numel() != 1:
-        return ()
-    return shape[last:].numel(), own.numel()
+def _repeats(
+    shape: torch.Size | None, spans: tuple, *own: torch.Size
+) -> tuple[torch.Size, tuple, tuple | None]:
+    """Return a shape, or that of operands together, inner and size of each with a span, and the
+    shape that each is expanded to: None as it is, or if all are.
 
-
-def _along(
-    name: str, tensor: torch.Tensor, shape: torch.Size, first: int, last: int, dtype: torch.dtype
-) -> tuple[torch.Tensor, int, int]:
-    """Return a tensor that repeats over a shape, inner and size: of element i, i // inner % size.
-
-    It repeats along all dimensions but [first, last), which are counted from the end.
+    Elements differ along a span, [first, last) counted from the end: of i, i // inner % size; or
+    repeat "across" it: i // (size * inner) * inner + i % inner. "flat" has a span's size alone.
     """
-    if sizes := _sizes_along(tensor.shape, shape, first, last):
-        return _readable(name, tensor, dtype), *sizes
-    return _readable(name, tensor, dtype, shape), 1, shape.numel()  # written out
+    own = [(*one, *(1,) * -span[1]) if "flat" in span else one for one, span in zip(own, spans)]
+    shape = torch.broadcast_shapes(*own) if shape is None else torch.Size(shape)
+    repeats, expanded = [], []
+    for one, span in zip(own, spans):
+        expected = shape
+        if span:
+            first, last = (max(0, len(shape) + end) for end in span[:2])
+            inner, size = shape[last:].numel(), shape[first:last].numel()
+            expected = (1,) * first + shape[first:last] + (1,) * (len(shape) - last)
+            if across := "across" in span:
+                expected = shape[:first] + (1,) * (last - first) + shape[last:]
+            one = (1,) * (len(shape) - len(one)) + one
+            if one != expected:  # written out, where torch has no reason against it
+                torch.empty(one, device="meta").expand(shape)
+                inner, size = (shape.numel(), 1) if across else (1, shape.numel())
+            repeats += inner, size
+        expanded.append(shape if one != expected else None)
+    return shape, tuple(repeats), tuple(expanded) if any(expanded) else None
+
+
+def _read(
+    shape: torch.Size | None, spans: tuple, dtypes: tuple, names: str, *given: torch.Tensor
+) -> tuple[torch.Size, tuple, tuple]:
+    """Return the shape and sizes of _repeats, and operands as kernels read them."""
+    own, ready = [], True
+    for tensor, dtype in zip(given, dtypes):
+        own.append(tensor.shape)
+        if tensor.dtype is not dtype or not tensor.is_cpu or not tensor.is_contiguous():
+            ready = False
+    shape, repeats, expanded = _repeats(shape, spans, *own)
+    if not ready or expanded:
+        shapes = expanded or [None] * len(given)
+        given = tuple(_readable(*one) for one in zip(names.split(), given, dtypes, shapes))
+    return shape, repeats, given
 
 
 @functools.lru_cache(1024)
@@ -313,7 +329,7 @@ def _mean_pool(pad: torch.Tensor) -> torch.Tensor:
         raise ValueError(f"expected 3 dimensions or more, got {tuple(shape)}")
     windows = ((4, 1, 0, 1, False), (4, 1, 0, 1, False))
     counts = [_windows(size, *window) for size, window in zip(shape[-2:], windows)]
-    out = torch.empty((*shape[:-2], *counts), dtype=torch.float32, device=pad.device)
+    out = pad.new_empty(*shape[:-2], *counts)
     if out.numel() > 0:
         tensors = (pad, out)
         sizes = (shape[:-2].numel(), *shape[-2:], *counts)
@@ -323,16 +339,14 @@ def _mean_pool(pad: torch.Tensor) -> torch.Tensor:
 
 def _add_sigmoid_sum(conv2d: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
     """Return sum(sigmoid(add(conv2d, bias))) over dimensions (1, 2, 3)."""
-    shape = _broadcast(conv2d.shape, bias.shape)
+    shape, repeats, (conv2d, bias) = _read(None, ((), (-3, -2)), (torch.float32,) * 2,
+        "conv2d bias", conv2d, bias)
     _expect("the number of dimensions", len(shape), 4)
-    conv2d = _readable("conv2d", conv2d, torch.float32, shape)
-    bias, *bias_repeats = _along("bias", bias, shape, -3, -2, torch.float32)
-    kept, length = torch.Size((shape[0],)), shape[1:4].numel()
-    out = torch.empty(kept, dtype=torch.float32, device=conv2d.device)
-    rows = kept.numel()
+    kept, rows, length = ((shape[0],), shape[0], shape[1:4].numel())
+    out = conv2d.new_empty(*kept)
     if rows > 0:
         tensors = (conv2d, bias, out)
-        sizes = (rows, length, *bias_repeats)
+        sizes = (rows, length, *repeats)
         _launch("add_sigmoid_sum", tensors, sizes)
     return out
 
@@ -350,8 +364,8 @@ class ModelNew(nn.Module):
         conv = self.conv
         avg_pool2d_pad_1 = torch.ops.aten.pad.default(conv.weight, [3, 3, 3, 3], 'constant', None)
         avg_pool2d_avg_pool2d_2 = _mean_pool(avg_pool2d_pad_1)
-        avg_pool2d_conv2d_3 = torch.ops.aten.conv2d.default(x, avg_pool2d_avg_pool2d_2, None,
-            [4, 4], [0, 0], [1, 1], 1)
+        avg_pool2d_conv2d_3 = torch.conv2d(x, avg_pool2d_avg_pool2d_2, None, [4, 4], [0, 0],
+            [1, 1], 1)
         return _add_sigmoid_sum(avg_pool2d_conv2d_3, conv.bias.view([-1, 1, 1]))
 
 

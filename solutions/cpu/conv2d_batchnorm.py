@@ -2,7 +2,7 @@
 # problem: conv2d_batchnorm
 # source: conv2d_batchnorm.yaml (sha256 44badd81d483b4eb)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 e60c5f1d3d7f8a71)
+# templates: frame/head.py.jinja (sha256 da0d7100938f4c39)
 # render again: kernelgen render conv2d_batchnorm --backend cpp
 """2-D convolution, BatchNorm2d in training mode, then a factor.
 
@@ -104,9 +104,8 @@ int64_t offset_of(const Arguments& a, int64_t position) {
 }
 using State = Spread;
 
-State nothing(const Arguments& a, int64_t row) {
-  const bool any = row < a.rows && a.length > 0;
-  const float first = any ? value_at(a, first_of(a, row)) : float{};
+State nothing(const Arguments& a, bool any, int64_t begin) {
+  const float first = any ? value_at(a, begin) : float{};
   return {std::isfinite(first) ? first : 0.0f, 0.0, 0.0};
 }
 
@@ -126,7 +125,7 @@ void finish(const Arguments& a, int64_t i, const State& state) {
 int64_t run_of(const Arguments& a) { return std::min<int64_t>({a.piece}); }
 
 void gather(const Arguments& a, int64_t row, int, int64_t begin, int64_t end, State* state) {
-  *state = nothing(a, row);
+  *state = nothing(a, a.length > 0, first_of(a, row));
   const int64_t run = run_of(a);
   float v[kChunk];
   for (int64_t at = begin; at < end; at += kChunk) {
@@ -222,29 +221,21 @@ def _library() -> ctypes.CDLL:
 
 @functools.cache
 def _function(name: str, pointers: int, numbers: int, sizes: int) -> ctypes._CFuncPtr:
-    """Return a function of the library, which takes so many of each."""
+    """Return a function of so many of each; ctypes passes sizes faster as pointers, as wide."""
     function = getattr(_library(), name)
-    types = [ctypes.c_void_p] * pointers + [ctypes.c_float] * numbers + [ctypes.c_int64] * sizes
+    types = [ctypes.c_void_p] * pointers + [ctypes.c_float] * numbers + [ctypes.c_void_p] * sizes
     function.argtypes = [*types, ctypes.c_int]  # of threads
     return function
 
 
 def _launch(
-    name: str,
-    tensors: tuple[torch.Tensor | None, ...],
-    sizes: tuple[int, ...],
+    name: str, tensors: tuple[torch.Tensor | None, ...], sizes: tuple[int, ...],
     numbers: tuple[float, ...] = (),
 ) -> None:
     """Run a function on torch's number of threads."""
     function = _function(name + "_run", len(tensors), len(numbers), len(sizes))
     pointers = [0 if tensor is None else tensor.data_ptr() for tensor in tensors]
     function(*pointers, *numbers, *sizes, torch.get_num_threads())
-
-
-@functools.lru_cache(1024)  # torch takes 10 us
-def _broadcast(*shapes: torch.Size) -> torch.Size:
-    """Return the shape that tensors of these shapes broadcast to."""
-    return torch.broadcast_shapes(*shapes)
 
 
 def _readable(
@@ -260,25 +251,49 @@ def _readable(
 
 
 @functools.lru_cache(1024)
-def _sizes_along(own: torch.Size, shape: torch.Size, first: int, last: int) -> tuple[int, ...]:
-    """Return inner and size for _along; nothing of another pattern."""
-    own = torch.Size((1,) * (len(shape) - len(own)) + own)
-    first, last = len(shape) + first, len(shape) + last
-    if own[first:last] != shape[first:last] or own[:first].numel() * own[last:].numel() != 1:
-        return ()
-    return shape[last:].numel(), own.numel()
+def _repeats(
+    shape: torch.Size | None, spans: tuple, *own: torch.Size
+) -> tuple[torch.Size, tuple, tuple | None]:
+    """Return a shape, or that of operands together, inner and size of each with a span, and the
+    shape that each is expanded to: None as it is, or if all are.
 
-
-def _along(
-    name: str, tensor: torch.Tensor, shape: torch.Size, first: int, last: int, dtype: torch.dtype
-) -> tuple[torch.Tensor, int, int]:
-    """Return a tensor that repeats over a shape, inner and size: of element i, i // inner % size.
-
-    It repeats along all dimensions but [first, last), which are counted from the end.
+    Elements differ along a span, [first, last) counted from the end: of i, i // inner % size; or
+    repeat "across" it: i // (size * inner) * inner + i % inner. "flat" has a span's size alone.
     """
-    if sizes := _sizes_along(tensor.shape, shape, first, last):
-        return _readable(name, tensor, dtype), *sizes
-    return _readable(name, tensor, dtype, shape), 1, shape.numel()  # written out
+    own = [(*one, *(1,) * -span[1]) if "flat" in span else one for one, span in zip(own, spans)]
+    shape = torch.broadcast_shapes(*own) if shape is None else torch.Size(shape)
+    repeats, expanded = [], []
+    for one, span in zip(own, spans):
+        expected = shape
+        if span:
+            first, last = (max(0, len(shape) + end) for end in span[:2])
+            inner, size = shape[last:].numel(), shape[first:last].numel()
+            expected = (1,) * first + shape[first:last] + (1,) * (len(shape) - last)
+            if across := "across" in span:
+                expected = shape[:first] + (1,) * (last - first) + shape[last:]
+            one = (1,) * (len(shape) - len(one)) + one
+            if one != expected:  # written out, where torch has no reason against it
+                torch.empty(one, device="meta").expand(shape)
+                inner, size = (shape.numel(), 1) if across else (1, shape.numel())
+            repeats += inner, size
+        expanded.append(shape if one != expected else None)
+    return shape, tuple(repeats), tuple(expanded) if any(expanded) else None
+
+
+def _read(
+    shape: torch.Size | None, spans: tuple, dtypes: tuple, names: str, *given: torch.Tensor
+) -> tuple[torch.Size, tuple, tuple]:
+    """Return the shape and sizes of _repeats, and operands as kernels read them."""
+    own, ready = [], True
+    for tensor, dtype in zip(given, dtypes):
+        own.append(tensor.shape)
+        if tensor.dtype is not dtype or not tensor.is_cpu or not tensor.is_contiguous():
+            ready = False
+    shape, repeats, expanded = _repeats(shape, spans, *own)
+    if not ready or expanded:
+        shapes = expanded or [None] * len(given)
+        given = tuple(_readable(*one) for one in zip(names.split(), given, dtypes, shapes))
+    return shape, repeats, given
 
 
 def _expect(name: str, found: object, expected: object) -> None:
@@ -293,25 +308,25 @@ def _mean_variance_add_rsqrt_lerp(
     """Return mean(conv2d) over dimensions (0, 2, 3), rsqrt(add(variance(conv2d), 1e-05)) over
     dimensions (0, 2, 3), lerp(running_mean, mean(conv2d), 0.1) over dimensions (0, 2, 3),
     lerp(running_var, variance(conv2d), 0.1) over dimensions (0, 2, 3)."""
-    given = (running_mean, running_var)
+    given = (running_mean, running_var,)
+    conv2d = _readable("conv2d", conv2d, torch.float32)
     shape = conv2d.shape
     _expect("the number of dimensions", len(shape), 4)
-    conv2d = _readable("conv2d", conv2d, torch.float32, shape)
-    kept, length = torch.Size((1, shape[1], 1, 1)), shape[0] * shape[2] * shape[3]
-    running_mean = _readable("running_mean", running_mean, torch.float32, kept)
-    running_var = _readable("running_var", running_var, torch.float32, kept)
-    out_1 = torch.empty(kept, dtype=torch.float32, device=conv2d.device)
-    out_2 = torch.empty(kept, dtype=torch.float32, device=conv2d.device)
+    kept, rows, length = ((1, shape[1], 1, 1), shape[1], shape[0] * shape[2] * shape[3])
+    running_mean = _readable("running_mean", running_mean, torch.float32, (rows,))
+    running_var = _readable("running_var", running_var, torch.float32, (rows,))
+    out_1 = conv2d.new_empty(*kept)
+    out_2 = conv2d.new_empty(*kept)
     out_3 = running_mean
     out_4 = running_var
-    rows = kept.numel()
     if rows > 0:
         tensors = (conv2d, running_mean, running_var, out_1, out_2, out_3, out_4)
-        sizes = (rows, length, shape[1], shape[2:4].numel())
+        sizes = (rows, length, shape[1], shape[2] * shape[3])
         _launch("mean_variance_add_rsqrt_lerp", tensors, sizes)
-    for own, changed in zip(given, (out_3, out_4)):
-        if changed is not own:  # whose memory is not contiguous
-            own.copy_(changed)
+    if out_3 is not given[0]:  # whose memory is not contiguous
+        given[0].copy_(out_3)
+    if out_4 is not given[1]:  # whose memory is not contiguous
+        given[1].copy_(out_4)
     return out_1, out_2, out_3, out_4
 
 
@@ -320,17 +335,13 @@ def _sub_mul_add_mul(
         bias: torch.Tensor,
 ) -> torch.Tensor:
     """Return mul(add(mul(mul(sub(conv2d, mean), rsqrt), weight), bias), 2)."""
-    shape = _broadcast(conv2d.shape, mean.shape, rsqrt.shape, weight.shape, bias.shape)
-    conv2d = _readable("conv2d", conv2d, torch.float32, shape)
-    mean, *mean_repeats = _along("mean", mean, shape, -3, -2, torch.float32)
-    rsqrt, *rsqrt_repeats = _along("rsqrt", rsqrt, shape, -3, -2, torch.float32)
-    weight, *weight_repeats = _along("weight", weight, shape, -3, -2, torch.float32)
-    bias, *bias_repeats = _along("bias", bias, shape, -3, -2, torch.float32)
-    out = torch.empty(shape, dtype=torch.float32, device=conv2d.device)
+    shape, repeats, (conv2d, mean, rsqrt, weight, bias) = _read(None, ((), (-3, -2), (-3, -2), (-3,
+        -2, "flat"), (-3, -2, "flat")), (torch.float32,) * 5, "conv2d mean rsqrt weight bias",
+        conv2d, mean, rsqrt, weight, bias)
+    out = torch.empty_like(conv2d)
     if shape.numel() > 0:
         tensors = (conv2d, mean, rsqrt, weight, bias, out)
-        _launch("sub_mul_add_mul", tensors, (shape.numel(), *mean_repeats, *rsqrt_repeats,
-            *weight_repeats, *bias_repeats))
+        _launch("sub_mul_add_mul", tensors, (shape.numel(), *repeats))
     return out
 
 
@@ -347,12 +358,11 @@ class ModelNew(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         bn = self.bn
-        conv2d = torch.ops.aten.conv2d.default(x, self.conv.weight)
+        conv2d = torch.conv2d(x, self.conv.weight)
         torch.ops.aten.add_.Tensor(bn.num_batches_tracked, 1)
         (batch_norm_mean_1, batch_norm_rsqrt_5, _, _) = _mean_variance_add_rsqrt_lerp(conv2d,
-            bn.running_mean.view([1, -1, 1, 1]), bn.running_var.view([1, -1, 1, 1]))
-        return _sub_mul_add_mul(conv2d, batch_norm_mean_1, batch_norm_rsqrt_5,
-            bn.weight.view([-1, 1, 1]), bn.bias.view([-1, 1, 1]))
+            bn.running_mean, bn.running_var)
+        return _sub_mul_add_mul(conv2d, batch_norm_mean_1, batch_norm_rsqrt_5, bn.weight, bn.bias)
 
 
 def get_inputs():

@@ -2,7 +2,7 @@
 # problem: conv3d_max_pool_logsumexp
 # source: conv3d_max_pool_logsumexp.yaml (sha256 8bec1003e7ddfb8a)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 e36c9f67d85f7646)
+# templates: frame/head.py.jinja (sha256 f50e8ad61c10fda1)
 # render again: kernelgen render conv3d_max_pool_logsumexp --backend cpp
 """3-D convolution, maximum of windows, logsumexp of the channels, then ReLU.
 
@@ -214,7 +214,7 @@ int64_t offset_of(const Arguments& a, int64_t position) {
 }
 using State = SumExp;
 
-State nothing(const Arguments& a, int64_t row) {
+State nothing(const Arguments& a, bool any, int64_t begin) {
   return {-INFINITY, 0.0};
 }
 
@@ -228,7 +228,7 @@ void finish(const Arguments& a, int64_t i, const State& state) {
 int64_t run_of(const Arguments& a) { return std::min<int64_t>({a.inner}); }
 
 void gather(const Arguments& a, int64_t row, int count, int64_t begin, int64_t end, State* states) {
-  for (int c = 0; c < count; ++c) states[c] = nothing(a, row + c);
+  for (int c = 0; c < count; ++c) states[c] = nothing(a, a.length > 0, first_of(a, row + c));
   const int64_t run = run_of(a);
   float v[kColumns][kChunk];
   for (int64_t at = begin; at < end; at += kChunk) {
@@ -290,29 +290,21 @@ def _library() -> ctypes.CDLL:
 
 @functools.cache
 def _function(name: str, pointers: int, numbers: int, sizes: int) -> ctypes._CFuncPtr:
-    """Return a function of the library, which takes so many of each."""
+    """Return a function of so many of each; ctypes passes sizes faster as pointers, as wide."""
     function = getattr(_library(), name)
-    types = [ctypes.c_void_p] * pointers + [ctypes.c_float] * numbers + [ctypes.c_int64] * sizes
+    types = [ctypes.c_void_p] * pointers + [ctypes.c_float] * numbers + [ctypes.c_void_p] * sizes
     function.argtypes = [*types, ctypes.c_int]  # of threads
     return function
 
 
 def _launch(
-    name: str,
-    tensors: tuple[torch.Tensor | None, ...],
-    sizes: tuple[int, ...],
+    name: str, tensors: tuple[torch.Tensor | None, ...], sizes: tuple[int, ...],
     numbers: tuple[float, ...] = (),
 ) -> None:
     """Run a function on torch's number of threads."""
     function = _function(name + "_run", len(tensors), len(numbers), len(sizes))
     pointers = [0 if tensor is None else tensor.data_ptr() for tensor in tensors]
     function(*pointers, *numbers, *sizes, torch.get_num_threads())
-
-
-@functools.lru_cache(1024)  # torch takes 10 us
-def _broadcast(*shapes: torch.Size) -> torch.Size:
-    """Return the shape that tensors of these shapes broadcast to."""
-    return torch.broadcast_shapes(*shapes)
 
 
 def _readable(
@@ -328,25 +320,49 @@ def _readable(
 
 
 @functools.lru_cache(1024)
-def _sizes_along(own: torch.Size, shape: torch.Size, first: int, last: int) -> tuple[int, ...]:
-    """Return inner and size for _along; nothing of another pattern."""
-    own = torch.Size((1,) * (len(shape) - len(own)) + own)
-    first, last = len(shape) + first, len(shape) + last
-    if own[first:last] != shape[first:last] or own[:first].numel() * own[last:].numel() != 1:
-        return ()
-    return shape[last:].numel(), own.numel()
+def _repeats(
+    shape: torch.Size | None, spans: tuple, *own: torch.Size
+) -> tuple[torch.Size, tuple, tuple | None]:
+    """Return a shape, or that of operands together, inner and size of each with a span, and the
+    shape that each is expanded to: None as it is, or if all are.
 
-
-def _along(
-    name: str, tensor: torch.Tensor, shape: torch.Size, first: int, last: int, dtype: torch.dtype
-) -> tuple[torch.Tensor, int, int]:
-    """Return a tensor that repeats over a shape, inner and size: of element i, i // inner % size.
-
-    It repeats along all dimensions but [first, last), which are counted from the end.
+    Elements differ along a span, [first, last) counted from the end: of i, i // inner % size; or
+    repeat "across" it: i // (size * inner) * inner + i % inner. "flat" has a span's size alone.
     """
-    if sizes := _sizes_along(tensor.shape, shape, first, last):
-        return _readable(name, tensor, dtype), *sizes
-    return _readable(name, tensor, dtype, shape), 1, shape.numel()  # written out
+    own = [(*one, *(1,) * -span[1]) if "flat" in span else one for one, span in zip(own, spans)]
+    shape = torch.broadcast_shapes(*own) if shape is None else torch.Size(shape)
+    repeats, expanded = [], []
+    for one, span in zip(own, spans):
+        expected = shape
+        if span:
+            first, last = (max(0, len(shape) + end) for end in span[:2])
+            inner, size = shape[last:].numel(), shape[first:last].numel()
+            expected = (1,) * first + shape[first:last] + (1,) * (len(shape) - last)
+            if across := "across" in span:
+                expected = shape[:first] + (1,) * (last - first) + shape[last:]
+            one = (1,) * (len(shape) - len(one)) + one
+            if one != expected:  # written out, where torch has no reason against it
+                torch.empty(one, device="meta").expand(shape)
+                inner, size = (shape.numel(), 1) if across else (1, shape.numel())
+            repeats += inner, size
+        expanded.append(shape if one != expected else None)
+    return shape, tuple(repeats), tuple(expanded) if any(expanded) else None
+
+
+def _read(
+    shape: torch.Size | None, spans: tuple, dtypes: tuple, names: str, *given: torch.Tensor
+) -> tuple[torch.Size, tuple, tuple]:
+    """Return the shape and sizes of _repeats, and operands as kernels read them."""
+    own, ready = [], True
+    for tensor, dtype in zip(given, dtypes):
+        own.append(tensor.shape)
+        if tensor.dtype is not dtype or not tensor.is_cpu or not tensor.is_contiguous():
+            ready = False
+    shape, repeats, expanded = _repeats(shape, spans, *own)
+    if not ready or expanded:
+        shapes = expanded or [None] * len(given)
+        given = tuple(_readable(*one) for one in zip(names.split(), given, dtypes, shapes))
+    return shape, repeats, given
 
 
 @functools.lru_cache(1024)
@@ -371,17 +387,16 @@ def _expect(name: str, found: object, expected: object) -> None:
 
 def _add_max_pool(conv3d: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
     """Return the maximum of add(conv3d, bias) in windows of 2 x 2 x 2."""
-    shape = _broadcast(conv3d.shape, bias.shape)
-    conv3d = _readable("conv3d", conv3d, torch.float32, shape)
-    bias, *bias_repeats = _along("bias", bias, shape, -4, -3, torch.float32)
+    shape, repeats, (conv3d, bias) = _read(None, ((), (-4, -3)), (torch.float32,) * 2,
+        "conv3d bias", conv3d, bias)
     if len(shape) <= 3:
         raise ValueError(f"expected 4 dimensions or more, got {tuple(shape)}")
     windows = ((2, 2, 0, 1, False), (2, 2, 0, 1, False), (2, 2, 0, 1, False))
     counts = [_windows(size, *window) for size, window in zip(shape[-3:], windows)]
-    out = torch.empty((*shape[:-3], *counts), dtype=torch.float32, device=conv3d.device)
+    out = conv3d.new_empty(*shape[:-3], *counts)
     if out.numel() > 0:
         tensors = (conv3d, bias, out)
-        sizes = (shape[:-3].numel(), *shape[-3:], *counts, *bias_repeats)
+        sizes = (shape[:-3].numel(), *shape[-3:], *counts, *repeats)
         _launch("add_max_pool", tensors, sizes)
     return out
 
@@ -389,14 +404,14 @@ def _add_max_pool(conv3d: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
 def _max_sumexp_isinf_log_add_where_relu(max_pool3d: torch.Tensor) -> torch.Tensor:
     """Return relu(where(isinf(max(max_pool3d)), max(max_pool3d), add(log(sumexp(max_pool3d)),
     max(max_pool3d)))) over dimensions (1)."""
+    max_pool3d = _readable("max_pool3d", max_pool3d, torch.float32)
     shape = max_pool3d.shape
     _expect("the number of dimensions", len(shape), 5)
-    max_pool3d = _readable("max_pool3d", max_pool3d, torch.float32, shape)
-    kept, length = torch.Size((shape[0], 1, shape[2], shape[3], shape[4])), shape[1]
+    (kept, rows, length) = ((shape[0], 1, shape[2], shape[3], shape[4]),
+        shape[0] * shape[2] * shape[3] * shape[4], shape[1])
     if length == 0:
         raise IndexError("max_sumexp_isinf_log_add_where_relu: there is nothing to reduce")
-    out = torch.empty(kept, dtype=torch.float32, device=max_pool3d.device)
-    rows = kept.numel()
+    out = max_pool3d.new_empty(*kept)
     if rows > 0:
         tensors = (max_pool3d, out)
         sizes = (rows, length, shape[2:5].numel(), 1)
@@ -415,7 +430,7 @@ class ModelNew(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         conv = self.conv
-        unbiased_conv3d = torch.ops.aten.conv3d.default(x, conv.weight, None, [1, 1, 1], [1, 1, 1])
+        unbiased_conv3d = torch.conv3d(x, conv.weight, None, [1, 1, 1], [1, 1, 1])
         max_pool3d = _add_max_pool(unbiased_conv3d, conv.bias.view([-1, 1, 1, 1]))
         return _max_sumexp_isinf_log_add_where_relu(max_pool3d)
 

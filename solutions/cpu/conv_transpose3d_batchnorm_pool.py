@@ -2,7 +2,7 @@
 # problem: conv_transpose3d_batchnorm_pool
 # source: conv_transpose3d_batchnorm_pool.yaml (sha256 af34f9b06022f5b2)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 e36c9f67d85f7646)
+# templates: frame/head.py.jinja (sha256 f50e8ad61c10fda1)
 # identities: the mean before sub, mul, add
 # render again: kernelgen render conv_transpose3d_batchnorm_pool --backend cpp
 """3-D transposed convolution of stride 2, BatchNorm3d in training mode, two mean pools.
@@ -161,9 +161,8 @@ int64_t offset_of(const Arguments& a, int64_t position) {
 }
 using State = Spread;
 
-State nothing(const Arguments& a, int64_t row) {
-  const bool any = row < a.rows && a.length > 0;
-  const float first = any ? value_at(a, first_of(a, row)) : float{};
+State nothing(const Arguments& a, bool any, int64_t begin) {
+  const float first = any ? value_at(a, begin) : float{};
   return {std::isfinite(first) ? first : 0.0f, 0.0, 0.0};
 }
 
@@ -183,7 +182,7 @@ void finish(const Arguments& a, int64_t i, const State& state) {
 int64_t run_of(const Arguments& a) { return std::min<int64_t>({a.piece}); }
 
 void gather(const Arguments& a, int64_t row, int, int64_t begin, int64_t end, State* state) {
-  *state = nothing(a, row);
+  *state = nothing(a, a.length > 0, first_of(a, row));
   const int64_t run = run_of(a);
   float v[kChunk];
   for (int64_t at = begin; at < end; at += kChunk) {
@@ -312,29 +311,21 @@ def _library() -> ctypes.CDLL:
 
 @functools.cache
 def _function(name: str, pointers: int, numbers: int, sizes: int) -> ctypes._CFuncPtr:
-    """Return a function of the library, which takes so many of each."""
+    """Return a function of so many of each; ctypes passes sizes faster as pointers, as wide."""
     function = getattr(_library(), name)
-    types = [ctypes.c_void_p] * pointers + [ctypes.c_float] * numbers + [ctypes.c_int64] * sizes
+    types = [ctypes.c_void_p] * pointers + [ctypes.c_float] * numbers + [ctypes.c_void_p] * sizes
     function.argtypes = [*types, ctypes.c_int]  # of threads
     return function
 
 
 def _launch(
-    name: str,
-    tensors: tuple[torch.Tensor | None, ...],
-    sizes: tuple[int, ...],
+    name: str, tensors: tuple[torch.Tensor | None, ...], sizes: tuple[int, ...],
     numbers: tuple[float, ...] = (),
 ) -> None:
     """Run a function on torch's number of threads."""
     function = _function(name + "_run", len(tensors), len(numbers), len(sizes))
     pointers = [0 if tensor is None else tensor.data_ptr() for tensor in tensors]
     function(*pointers, *numbers, *sizes, torch.get_num_threads())
-
-
-@functools.lru_cache(1024)  # torch takes 10 us
-def _broadcast(*shapes: torch.Size) -> torch.Size:
-    """Return the shape that tensors of these shapes broadcast to."""
-    return torch.broadcast_shapes(*shapes)
 
 
 def _readable(
@@ -350,25 +341,49 @@ def _readable(
 
 
 @functools.lru_cache(1024)
-def _sizes_along(own: torch.Size, shape: torch.Size, first: int, last: int) -> tuple[int, ...]:
-    """Return inner and size for _along; nothing of another pattern."""
-    own = torch.Size((1,) * (len(shape) - len(own)) + own)
-    first, last = len(shape) + first, len(shape) + last
-    if own[first:last] != shape[first:last] or own[:first].numel() * own[last:].numel() != 1:
-        return ()
-    return shape[last:].numel(), own.numel()
+def _repeats(
+    shape: torch.Size | None, spans: tuple, *own: torch.Size
+) -> tuple[torch.Size, tuple, tuple | None]:
+    """Return a shape, or that of operands together, inner and size of each with a span, and the
+    shape that each is expanded to: None as it is, or if all are.
 
-
-def _along(
-    name: str, tensor: torch.Tensor, shape: torch.Size, first: int, last: int, dtype: torch.dtype
-) -> tuple[torch.Tensor, int, int]:
-    """Return a tensor that repeats over a shape, inner and size: of element i, i // inner % size.
-
-    It repeats along all dimensions but [first, last), which are counted from the end.
+    Elements differ along a span, [first, last) counted from the end: of i, i // inner % size; or
+    repeat "across" it: i // (size * inner) * inner + i % inner. "flat" has a span's size alone.
     """
-    if sizes := _sizes_along(tensor.shape, shape, first, last):
-        return _readable(name, tensor, dtype), *sizes
-    return _readable(name, tensor, dtype, shape), 1, shape.numel()  # written out
+    own = [(*one, *(1,) * -span[1]) if "flat" in span else one for one, span in zip(own, spans)]
+    shape = torch.broadcast_shapes(*own) if shape is None else torch.Size(shape)
+    repeats, expanded = [], []
+    for one, span in zip(own, spans):
+        expected = shape
+        if span:
+            first, last = (max(0, len(shape) + end) for end in span[:2])
+            inner, size = shape[last:].numel(), shape[first:last].numel()
+            expected = (1,) * first + shape[first:last] + (1,) * (len(shape) - last)
+            if across := "across" in span:
+                expected = shape[:first] + (1,) * (last - first) + shape[last:]
+            one = (1,) * (len(shape) - len(one)) + one
+            if one != expected:  # written out, where torch has no reason against it
+                torch.empty(one, device="meta").expand(shape)
+                inner, size = (shape.numel(), 1) if across else (1, shape.numel())
+            repeats += inner, size
+        expanded.append(shape if one != expected else None)
+    return shape, tuple(repeats), tuple(expanded) if any(expanded) else None
+
+
+def _read(
+    shape: torch.Size | None, spans: tuple, dtypes: tuple, names: str, *given: torch.Tensor
+) -> tuple[torch.Size, tuple, tuple]:
+    """Return the shape and sizes of _repeats, and operands as kernels read them."""
+    own, ready = [], True
+    for tensor, dtype in zip(given, dtypes):
+        own.append(tensor.shape)
+        if tensor.dtype is not dtype or not tensor.is_cpu or not tensor.is_contiguous():
+            ready = False
+    shape, repeats, expanded = _repeats(shape, spans, *own)
+    if not ready or expanded:
+        shapes = expanded or [None] * len(given)
+        given = tuple(_readable(*one) for one in zip(names.split(), given, dtypes, shapes))
+    return shape, repeats, given
 
 
 @functools.lru_cache(1024)
@@ -399,7 +414,7 @@ def _mean_pool(transpose3d: torch.Tensor) -> torch.Tensor:
         raise ValueError(f"expected 4 dimensions or more, got {tuple(shape)}")
     windows = ((2, 2, 0, 1, False), (2, 2, 0, 1, False), (2, 2, 0, 1, False))
     counts = [_windows(size, *window) for size, window in zip(shape[-3:], windows)]
-    out = torch.empty((*shape[:-3], *counts), dtype=torch.float32, device=transpose3d.device)
+    out = transpose3d.new_empty(*shape[:-3], *counts)
     if out.numel() > 0:
         tensors = (transpose3d, out)
         sizes = (shape[:-3].numel(), *shape[-3:], *counts)
@@ -413,25 +428,26 @@ def _mean_variance_add_rsqrt_lerp(
     """Return mean(transpose3d) over dimensions (0, 2, 3, 4), rsqrt(add(variance(transpose3d),
     1e-05)) over dimensions (0, 2, 3, 4), lerp(running_mean, mean(transpose3d), 0.1) over dimensions
     (0, 2, 3, 4), lerp(running_var, variance(transpose3d), 0.1) over dimensions (0, 2, 3, 4)."""
-    given = (running_mean, running_var)
+    given = (running_mean, running_var,)
+    transpose3d = _readable("transpose3d", transpose3d, torch.float32)
     shape = transpose3d.shape
     _expect("the number of dimensions", len(shape), 5)
-    transpose3d = _readable("transpose3d", transpose3d, torch.float32, shape)
-    kept, length = torch.Size((1, shape[1], 1, 1, 1)), shape[0] * shape[2] * shape[3] * shape[4]
-    running_mean = _readable("running_mean", running_mean, torch.float32, kept)
-    running_var = _readable("running_var", running_var, torch.float32, kept)
-    out_1 = torch.empty(kept, dtype=torch.float32, device=transpose3d.device)
-    out_2 = torch.empty(kept, dtype=torch.float32, device=transpose3d.device)
+    (kept, rows, length) = ((1, shape[1], 1, 1, 1), shape[1],
+        shape[0] * shape[2] * shape[3] * shape[4])
+    running_mean = _readable("running_mean", running_mean, torch.float32, (rows,))
+    running_var = _readable("running_var", running_var, torch.float32, (rows,))
+    out_1 = transpose3d.new_empty(*kept)
+    out_2 = transpose3d.new_empty(*kept)
     out_3 = running_mean
     out_4 = running_var
-    rows = kept.numel()
     if rows > 0:
         tensors = (transpose3d, running_mean, running_var, out_1, out_2, out_3, out_4)
         sizes = (rows, length, shape[1], shape[2:5].numel())
         _launch("mean_variance_add_rsqrt_lerp", tensors, sizes)
-    for own, changed in zip(given, (out_3, out_4)):
-        if changed is not own:  # whose memory is not contiguous
-            own.copy_(changed)
+    if out_3 is not given[0]:  # whose memory is not contiguous
+        given[0].copy_(out_3)
+    if out_4 is not given[1]:  # whose memory is not contiguous
+        given[1].copy_(out_4)
     return out_1, out_2, out_3, out_4
 
 
@@ -441,21 +457,17 @@ def _sub_mul_add_mean_pool(
 ) -> torch.Tensor:
     """Return the mean of add(mul(mul(sub(pool3d, mean), rsqrt), weight),
         bias) in windows of 2 x 2 x 2."""
-    shape = _broadcast(pool3d.shape, mean.shape, rsqrt.shape, weight.shape, bias.shape)
-    pool3d = _readable("pool3d", pool3d, torch.float32, shape)
-    mean, *mean_repeats = _along("mean", mean, shape, -4, -3, torch.float32)
-    rsqrt, *rsqrt_repeats = _along("rsqrt", rsqrt, shape, -4, -3, torch.float32)
-    weight, *weight_repeats = _along("weight", weight, shape, -4, -3, torch.float32)
-    bias, *bias_repeats = _along("bias", bias, shape, -4, -3, torch.float32)
+    shape, repeats, (pool3d, mean, rsqrt, weight, bias) = _read(None, ((), (-4, -3), (-4, -3), (-4,
+        -3), (-4, -3)), (torch.float32,) * 5, "pool3d mean rsqrt weight bias", pool3d, mean, rsqrt,
+        weight, bias)
     if len(shape) <= 3:
         raise ValueError(f"expected 4 dimensions or more, got {tuple(shape)}")
     windows = ((2, 2, 0, 1, False), (2, 2, 0, 1, False), (2, 2, 0, 1, False))
     counts = [_windows(size, *window) for size, window in zip(shape[-3:], windows)]
-    out = torch.empty((*shape[:-3], *counts), dtype=torch.float32, device=pool3d.device)
+    out = pool3d.new_empty(*shape[:-3], *counts)
     if out.numel() > 0:
         tensors = (pool3d, mean, rsqrt, weight, bias, out)
-        sizes = (shape[:-3].numel(), *shape[-3:], *counts, *mean_repeats, *rsqrt_repeats,
-            *weight_repeats, *bias_repeats)
+        sizes = (shape[:-3].numel(), *shape[-3:], *counts, *repeats)
         _launch("sub_mul_add_mean_pool", tensors, sizes)
     return out
 
@@ -474,13 +486,11 @@ class ModelNew(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         bn = self.bn
-        conv_transpose3d = torch.ops.aten.conv_transpose3d.input(x, self.conv.weight, None,
-            [2, 2, 2], [1, 1, 1])
+        conv_transpose3d = torch.conv_transpose3d(x, self.conv.weight, None, [2, 2, 2], [1, 1, 1])
         torch.ops.aten.add_.Tensor(bn.num_batches_tracked, 1)
         avg_pool3d_avg_pool3d_1 = _mean_pool(conv_transpose3d)
         (batch_norm_mean_1, batch_norm_rsqrt_5, _,
-            _) = _mean_variance_add_rsqrt_lerp(conv_transpose3d,
-            bn.running_mean.view([1, -1, 1, 1, 1]), bn.running_var.view([1, -1, 1, 1, 1]))
+            _) = _mean_variance_add_rsqrt_lerp(conv_transpose3d, bn.running_mean, bn.running_var)
         return _sub_mul_add_mean_pool(avg_pool3d_avg_pool3d_1, batch_norm_mean_1,
             batch_norm_rsqrt_5, bn.weight.view([-1, 1, 1, 1]), bn.bias.view([-1, 1, 1, 1]))
 

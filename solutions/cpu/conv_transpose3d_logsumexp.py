@@ -2,7 +2,7 @@
 # problem: conv_transpose3d_logsumexp
 # source: conv_transpose3d_logsumexp.yaml (sha256 d4cf399058e644da)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 c2db4dcda6c7c3bb)
+# templates: frame/head.py.jinja (sha256 d96c17065325686b)
 # render again: kernelgen render conv_transpose3d_logsumexp --backend cpp
 """3-D transposed convolution of stride 2, logsumexp of the channels, gated and clamped.
 
@@ -174,7 +174,7 @@ int64_t offset_of(const Arguments& a, int64_t position) {
 }
 using State = SumExp;
 
-State nothing(const Arguments& a, int64_t row) {
+State nothing(const Arguments& a, bool any, int64_t begin) {
   return {-INFINITY, 0.0};
 }
 
@@ -191,7 +191,7 @@ int64_t run_of(const Arguments& a) { return std::min<int64_t>({a.inner, a.bias_s
     INT64_MAX : a.bias_inner}); }
 
 void gather(const Arguments& a, int64_t row, int count, int64_t begin, int64_t end, State* states) {
-  for (int c = 0; c < count; ++c) states[c] = nothing(a, row + c);
+  for (int c = 0; c < count; ++c) states[c] = nothing(a, a.length > 0, first_of(a, row + c));
   const int64_t run = run_of(a);
   float v[kColumns][kChunk];
   for (int64_t at = begin; at < end; at += kChunk) {
@@ -257,29 +257,21 @@ def _library() -> ctypes.CDLL:
 
 @functools.cache
 def _function(name: str, pointers: int, numbers: int, sizes: int) -> ctypes._CFuncPtr:
-    """Return a function of the library, which takes so many of each."""
+    """Return a function of so many of each; ctypes passes sizes faster as pointers, as wide."""
     function = getattr(_library(), name)
-    types = [ctypes.c_void_p] * pointers + [ctypes.c_float] * numbers + [ctypes.c_int64] * sizes
+    types = [ctypes.c_void_p] * pointers + [ctypes.c_float] * numbers + [ctypes.c_void_p] * sizes
     function.argtypes = [*types, ctypes.c_int]  # of threads
     return function
 
 
 def _launch(
-    name: str,
-    tensors: tuple[torch.Tensor | None, ...],
-    sizes: tuple[int, ...],
+    name: str, tensors: tuple[torch.Tensor | None, ...], sizes: tuple[int, ...],
     numbers: tuple[float, ...] = (),
 ) -> None:
     """Run a function on torch's number of threads."""
     function = _function(name + "_run", len(tensors), len(numbers), len(sizes))
     pointers = [0 if tensor is None else tensor.data_ptr() for tensor in tensors]
     function(*pointers, *numbers, *sizes, torch.get_num_threads())
-
-
-@functools.lru_cache(1024)  # torch takes 10 us
-def _broadcast(*shapes: torch.Size) -> torch.Size:
-    """Return the shape that tensors of these shapes broadcast to."""
-    return torch.broadcast_shapes(*shapes)
 
 
 def _readable(
@@ -295,25 +287,49 @@ def _readable(
 
 
 @functools.lru_cache(1024)
-def _sizes_along(own: torch.Size, shape: torch.Size, first: int, last: int) -> tuple[int, ...]:
-    """Return inner and size for _along; nothing of another pattern."""
-    own = torch.Size((1,) * (len(shape) - len(own)) + own)
-    first, last = len(shape) + first, len(shape) + last
-    if own[first:last] != shape[first:last] or own[:first].numel() * own[last:].numel() != 1:
-        return ()
-    return shape[last:].numel(), own.numel()
+def _repeats(
+    shape: torch.Size | None, spans: tuple, *own: torch.Size
+) -> tuple[torch.Size, tuple, tuple | None]:
+    """Return a shape, or that of operands together, inner and size of each with a span, and the
+    shape that each is expanded to: None as it is, or if all are.
 
-
-def _along(
-    name: str, tensor: torch.Tensor, shape: torch.Size, first: int, last: int, dtype: torch.dtype
-) -> tuple[torch.Tensor, int, int]:
-    """Return a tensor that repeats over a shape, inner and size: of element i, i // inner % size.
-
-    It repeats along all dimensions but [first, last), which are counted from the end.
+    Elements differ along a span, [first, last) counted from the end: of i, i // inner % size; or
+    repeat "across" it: i // (size * inner) * inner + i % inner. "flat" has a span's size alone.
     """
-    if sizes := _sizes_along(tensor.shape, shape, first, last):
-        return _readable(name, tensor, dtype), *sizes
-    return _readable(name, tensor, dtype, shape), 1, shape.numel()  # written out
+    own = [(*one, *(1,) * -span[1]) if "flat" in span else one for one, span in zip(own, spans)]
+    shape = torch.broadcast_shapes(*own) if shape is None else torch.Size(shape)
+    repeats, expanded = [], []
+    for one, span in zip(own, spans):
+        expected = shape
+        if span:
+            first, last = (max(0, len(shape) + end) for end in span[:2])
+            inner, size = shape[last:].numel(), shape[first:last].numel()
+            expected = (1,) * first + shape[first:last] + (1,) * (len(shape) - last)
+            if across := "across" in span:
+                expected = shape[:first] + (1,) * (last - first) + shape[last:]
+            one = (1,) * (len(shape) - len(one)) + one
+            if one != expected:  # written out, where torch has no reason against it
+                torch.empty(one, device="meta").expand(shape)
+                inner, size = (shape.numel(), 1) if across else (1, shape.numel())
+            repeats += inner, size
+        expanded.append(shape if one != expected else None)
+    return shape, tuple(repeats), tuple(expanded) if any(expanded) else None
+
+
+def _read(
+    shape: torch.Size | None, spans: tuple, dtypes: tuple, names: str, *given: torch.Tensor
+) -> tuple[torch.Size, tuple, tuple]:
+    """Return the shape and sizes of _repeats, and operands as kernels read them."""
+    own, ready = [], True
+    for tensor, dtype in zip(given, dtypes):
+        own.append(tensor.shape)
+        if tensor.dtype is not dtype or not tensor.is_cpu or not tensor.is_contiguous():
+            ready = False
+    shape, repeats, expanded = _repeats(shape, spans, *own)
+    if not ready or expanded:
+        shapes = expanded or [None] * len(given)
+        given = tuple(_readable(*one) for one in zip(names.split(), given, dtypes, shapes))
+    return shape, repeats, given
 
 
 def _expect(name: str, found: object, expected: object) -> None:
@@ -330,19 +346,18 @@ def _add_max_sumexp_isinf_log_add_where_add(
     sigmoid(add(where(isinf(max(add(transpose3d, bias))), max(add(transpose3d, bias)),
     add(log(sumexp(add(transpose3d, bias))), max(add(transpose3d, bias)))), 3))), 0.166667),
     shift_), -1, 1) over dimensions (1)."""
-    shape = _broadcast(transpose3d.shape, bias.shape)
+    shape, repeats, (transpose3d, bias) = _read(None, ((), (-4, -3)), (torch.float32,) * 2,
+        "transpose3d bias", transpose3d, bias)
     _expect("the number of dimensions", len(shape), 5)
-    transpose3d = _readable("transpose3d", transpose3d, torch.float32, shape)
-    bias, *bias_repeats = _along("bias", bias, shape, -4, -3, torch.float32)
-    kept, length = torch.Size((shape[0], 1, shape[2], shape[3], shape[4])), shape[1]
+    (kept, rows, length) = ((shape[0], 1, shape[2], shape[3], shape[4]),
+        shape[0] * shape[2] * shape[3] * shape[4], shape[1])
     if length == 0:
         raise IndexError("add_max_sumexp_isinf_log_add_where_add: there is nothing to reduce")
-    shift_, *shift__repeats = _along("shift_", shift_, kept, 0, 0, torch.float32)
-    out = torch.empty(kept, dtype=torch.float32, device=transpose3d.device)
-    rows = kept.numel()
+    _, beside_repeats, (shift_,) = _read(kept, ((0, 0),), (torch.float32,) * 1, "shift_", shift_)
+    out = transpose3d.new_empty(*kept)
     if rows > 0:
         tensors = (transpose3d, bias, shift_, out)
-        sizes = (rows, length, shape[2:5].numel(), 1, *bias_repeats, *shift__repeats)
+        sizes = (rows, length, shape[2:5].numel(), 1, *repeats, *beside_repeats)
         _launch("add_max_sumexp_isinf_log_add_where_add", tensors, sizes)
     return out
 
@@ -358,8 +373,8 @@ class ModelNew(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         conv = self.conv
-        unbiased_conv_transpose3d = torch.ops.aten.conv_transpose3d.input(x, conv.weight, None,
-            [2, 2, 2], [1, 1, 1])
+        unbiased_conv_transpose3d = torch.conv_transpose3d(x, conv.weight, None, [2, 2, 2],
+            [1, 1, 1])
         return _add_max_sumexp_isinf_log_add_where_add(unbiased_conv_transpose3d,
             conv.bias.view([-1, 1, 1, 1]), self.shift)
 

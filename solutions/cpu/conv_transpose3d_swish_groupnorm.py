@@ -2,7 +2,7 @@
 # problem: conv_transpose3d_swish_groupnorm
 # source: conv_transpose3d_swish_groupnorm.yaml (sha256 02647484576f3b6e)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 e60c5f1d3d7f8a71)
+# templates: frame/head.py.jinja (sha256 da0d7100938f4c39)
 # render again: kernelgen render conv_transpose3d_swish_groupnorm --backend cpp
 """3-D transposed convolution of stride 2, swish, GroupNorm, then hardswish.
 
@@ -127,9 +127,8 @@ float value_at(const Arguments& a, int64_t i) {
 }
 using State = Spread;
 
-State nothing(const Arguments& a, int64_t row) {
-  const bool any = row < a.rows && a.length > 0;
-  const float first = any ? value_at(a, row * a.length) : float{};
+State nothing(const Arguments& a, bool any, int64_t begin) {
+  const float first = any ? value_at(a, begin) : float{};
   return {std::isfinite(first) ? first : 0.0f, 0.0, 0.0};
 }
 
@@ -145,7 +144,7 @@ int64_t run_of(const Arguments& a) { return std::min<int64_t>({a.bias_size == 1 
     INT64_MAX : a.bias_inner}); }
 
 void gather(const Arguments& a, int64_t row, int, int64_t begin, int64_t end, State* state) {
-  *state = nothing(a, row);
+  *state = nothing(a, a.length > 0, row * a.length);
   const int64_t run = run_of(a);
   float v[kChunk];
   for (int64_t at = begin; at < end; at += kChunk) {
@@ -245,29 +244,21 @@ def _library() -> ctypes.CDLL:
 
 @functools.cache
 def _function(name: str, pointers: int, numbers: int, sizes: int) -> ctypes._CFuncPtr:
-    """Return a function of the library, which takes so many of each."""
+    """Return a function of so many of each; ctypes passes sizes faster as pointers, as wide."""
     function = getattr(_library(), name)
-    types = [ctypes.c_void_p] * pointers + [ctypes.c_float] * numbers + [ctypes.c_int64] * sizes
+    types = [ctypes.c_void_p] * pointers + [ctypes.c_float] * numbers + [ctypes.c_void_p] * sizes
     function.argtypes = [*types, ctypes.c_int]  # of threads
     return function
 
 
 def _launch(
-    name: str,
-    tensors: tuple[torch.Tensor | None, ...],
-    sizes: tuple[int, ...],
+    name: str, tensors: tuple[torch.Tensor | None, ...], sizes: tuple[int, ...],
     numbers: tuple[float, ...] = (),
 ) -> None:
     """Run a function on torch's number of threads."""
     function = _function(name + "_run", len(tensors), len(numbers), len(sizes))
     pointers = [0 if tensor is None else tensor.data_ptr() for tensor in tensors]
     function(*pointers, *numbers, *sizes, torch.get_num_threads())
-
-
-@functools.lru_cache(1024)  # torch takes 10 us
-def _broadcast(*shapes: torch.Size) -> torch.Size:
-    """Return the shape that tensors of these shapes broadcast to."""
-    return torch.broadcast_shapes(*shapes)
 
 
 def _readable(
@@ -283,25 +274,49 @@ def _readable(
 
 
 @functools.lru_cache(1024)
-def _sizes_along(own: torch.Size, shape: torch.Size, first: int, last: int) -> tuple[int, ...]:
-    """Return inner and size for _along; nothing of another pattern."""
-    own = torch.Size((1,) * (len(shape) - len(own)) + own)
-    first, last = len(shape) + first, len(shape) + last
-    if own[first:last] != shape[first:last] or own[:first].numel() * own[last:].numel() != 1:
-        return ()
-    return shape[last:].numel(), own.numel()
+def _repeats(
+    shape: torch.Size | None, spans: tuple, *own: torch.Size
+) -> tuple[torch.Size, tuple, tuple | None]:
+    """Return a shape, or that of operands together, inner and size of each with a span, and the
+    shape that each is expanded to: None as it is, or if all are.
 
-
-def _along(
-    name: str, tensor: torch.Tensor, shape: torch.Size, first: int, last: int, dtype: torch.dtype
-) -> tuple[torch.Tensor, int, int]:
-    """Return a tensor that repeats over a shape, inner and size: of element i, i // inner % size.
-
-    It repeats along all dimensions but [first, last), which are counted from the end.
+    Elements differ along a span, [first, last) counted from the end: of i, i // inner % size; or
+    repeat "across" it: i // (size * inner) * inner + i % inner. "flat" has a span's size alone.
     """
-    if sizes := _sizes_along(tensor.shape, shape, first, last):
-        return _readable(name, tensor, dtype), *sizes
-    return _readable(name, tensor, dtype, shape), 1, shape.numel()  # written out
+    own = [(*one, *(1,) * -span[1]) if "flat" in span else one for one, span in zip(own, spans)]
+    shape = torch.broadcast_shapes(*own) if shape is None else torch.Size(shape)
+    repeats, expanded = [], []
+    for one, span in zip(own, spans):
+        expected = shape
+        if span:
+            first, last = (max(0, len(shape) + end) for end in span[:2])
+            inner, size = shape[last:].numel(), shape[first:last].numel()
+            expected = (1,) * first + shape[first:last] + (1,) * (len(shape) - last)
+            if across := "across" in span:
+                expected = shape[:first] + (1,) * (last - first) + shape[last:]
+            one = (1,) * (len(shape) - len(one)) + one
+            if one != expected:  # written out, where torch has no reason against it
+                torch.empty(one, device="meta").expand(shape)
+                inner, size = (shape.numel(), 1) if across else (1, shape.numel())
+            repeats += inner, size
+        expanded.append(shape if one != expected else None)
+    return shape, tuple(repeats), tuple(expanded) if any(expanded) else None
+
+
+def _read(
+    shape: torch.Size | None, spans: tuple, dtypes: tuple, names: str, *given: torch.Tensor
+) -> tuple[torch.Size, tuple, tuple]:
+    """Return the shape and sizes of _repeats, and operands as kernels read them."""
+    own, ready = [], True
+    for tensor, dtype in zip(given, dtypes):
+        own.append(tensor.shape)
+        if tensor.dtype is not dtype or not tensor.is_cpu or not tensor.is_contiguous():
+            ready = False
+    shape, repeats, expanded = _repeats(shape, spans, *own)
+    if not ready or expanded:
+        shapes = expanded or [None] * len(given)
+        given = tuple(_readable(*one) for one in zip(names.split(), given, dtypes, shapes))
+    return shape, repeats, given
 
 
 def _expect(name: str, found: object, expected: object) -> None:
@@ -316,17 +331,15 @@ def _add_sigmoid_mul_mean_variance_add_rsqrt(
     """Return mean(mul(add(grouped, bias), sigmoid(add(grouped, bias)))) over dimensions (2, 3, 4,
     5), rsqrt(add(variance(mul(add(grouped, bias), sigmoid(add(grouped, bias)))), 1e-05)) over
     dimensions (2, 3, 4, 5)."""
-    shape = _broadcast(grouped.shape, bias.shape)
+    shape, repeats, (grouped, bias) = _read(None, ((), (-5, -3)), (torch.float32,) * 2,
+        "grouped bias", grouped, bias)
     _expect("the number of dimensions", len(shape), 6)
-    grouped = _readable("grouped", grouped, torch.float32, shape)
-    bias, *bias_repeats = _along("bias", bias, shape, -5, -3, torch.float32)
-    kept, length = torch.Size((shape[0], shape[1], 1, 1, 1, 1)), shape[2:6].numel()
-    out_1 = torch.empty(kept, dtype=torch.float32, device=grouped.device)
-    out_2 = torch.empty(kept, dtype=torch.float32, device=grouped.device)
-    rows = kept.numel()
+    kept, rows, length = ((shape[0], shape[1], 1, 1, 1, 1), shape[0] * shape[1], shape[2:6].numel())
+    out_1 = grouped.new_empty(*kept)
+    out_2 = grouped.new_empty(*kept)
     if rows > 0:
         tensors = (grouped, bias, out_1, out_2)
-        sizes = (rows, length, *bias_repeats)
+        sizes = (rows, length, *repeats)
         _launch("add_sigmoid_mul_mean_variance_add_rsqrt", tensors, sizes)
     return out_1, out_2
 
@@ -337,19 +350,13 @@ def _add_sigmoid_mul_sub_mul_add_hardswish(
 ) -> torch.Tensor:
     """Return hardswish(add(mul(mul(sub(mul(add(grouped, bias), sigmoid(add(grouped, bias))),
         mean), rsqrt), weight), bias_2))."""
-    shape = _broadcast(grouped.shape, bias.shape, mean.shape, rsqrt.shape, weight.shape,
-        bias_2.shape)
-    grouped = _readable("grouped", grouped, torch.float32, shape)
-    bias, *bias_repeats = _along("bias", bias, shape, -5, -3, torch.float32)
-    mean, *mean_repeats = _along("mean", mean, shape, -6, -4, torch.float32)
-    rsqrt, *rsqrt_repeats = _along("rsqrt", rsqrt, shape, -6, -4, torch.float32)
-    weight, *weight_repeats = _along("weight", weight, shape, -5, -3, torch.float32)
-    bias_2, *bias_2_repeats = _along("bias_2", bias_2, shape, -5, -3, torch.float32)
-    out = torch.empty(shape, dtype=torch.float32, device=grouped.device)
+    shape, repeats, (grouped, bias, mean, rsqrt, weight, bias_2) = _read(None, ((), (-5, -3), (-6,
+        -4), (-6, -4), (-5, -3), (-5, -3)), (torch.float32,) * 6,
+        "grouped bias mean rsqrt weight bias_2", grouped, bias, mean, rsqrt, weight, bias_2)
+    out = torch.empty_like(grouped)
     if shape.numel() > 0:
         tensors = (grouped, bias, mean, rsqrt, weight, bias_2, out)
-        _launch("add_sigmoid_mul_sub_mul_add_hardswish", tensors, (shape.numel(), *bias_repeats,
-            *mean_repeats, *rsqrt_repeats, *weight_repeats, *bias_2_repeats))
+        _launch("add_sigmoid_mul_sub_mul_add_hardswish", tensors, (shape.numel(), *repeats))
     return out
 
 
@@ -366,8 +373,8 @@ class ModelNew(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         conv = self.conv
         gn = self.gn
-        unbiased_conv_transpose3d = torch.ops.aten.conv_transpose3d.input(x, conv.weight, None,
-            [2, 2, 2], [1, 1, 1])
+        unbiased_conv_transpose3d = torch.conv_transpose3d(x, conv.weight, None, [2, 2, 2],
+            [1, 1, 1])
         unbiased_conv_transpose3d_grouped_4 = unbiased_conv_transpose3d.unflatten(1, [4, -1])
         conv_transpose3d_view_1_grouped_4 = conv.bias.view([-1, 1, 1, 1]).unflatten(0, [4, -1])
         (group_norm_mean_2,

@@ -2,7 +2,7 @@
 # problem: cross_entropy
 # source: cross_entropy.yaml (sha256 18b6f2a2254b92b5)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 631ba252c76848d0)
+# templates: frame/head.py.jinja (sha256 72fdfe3da522ecec)
 # render again: kernelgen render cross_entropy --backend cpp
 """cross entropy of logits and class indices.
 
@@ -157,7 +157,7 @@ float value_at(const Arguments& a, int64_t i) {
 }
 using State = SumExp;
 
-State nothing(const Arguments& a, int64_t row) {
+State nothing(const Arguments& a, bool any, int64_t begin) {
   return {-INFINITY, 0.0};
 }
 
@@ -171,7 +171,7 @@ void finish(const Arguments& a, int64_t i, const State& state) {
 }
 
 void gather(const Arguments& a, int64_t row, int, int64_t begin, int64_t end, State* state) {
-  *state = nothing(a, row);
+  *state = nothing(a, a.length > 0, row * a.length);
   float v[kChunk];
   for (int64_t at = begin; at < end; at += kChunk) {
     const int some = static_cast<int>(std::min<int64_t>(kChunk, end - at));
@@ -247,7 +247,7 @@ struct State {
   }
 };
 
-State nothing(const Arguments& a, int64_t row) {
+State nothing(const Arguments& a, bool any, int64_t begin) {
   return {{0.0}, {0.0}};
 }
 
@@ -258,7 +258,7 @@ void finish(const Arguments& a, int64_t i, const State& state) {
 }
 
 void gather(const Arguments& a, int64_t row, int, int64_t begin, int64_t end, State* state) {
-  *state = nothing(a, row);
+  *state = nothing(a, a.length > 0, row * a.length);
   Values v[kChunk];
   for (int64_t at = begin; at < end; at += kChunk) {
     const int some = static_cast<int>(std::min<int64_t>(kChunk, end - at));
@@ -312,17 +312,15 @@ def _library() -> ctypes.CDLL:
 
 @functools.cache
 def _function(name: str, pointers: int, numbers: int, sizes: int) -> ctypes._CFuncPtr:
-    """Return a function of the library, which takes so many of each."""
+    """Return a function of so many of each; ctypes passes sizes faster as pointers, as wide."""
     function = getattr(_library(), name)
-    types = [ctypes.c_void_p] * pointers + [ctypes.c_float] * numbers + [ctypes.c_int64] * sizes
+    types = [ctypes.c_void_p] * pointers + [ctypes.c_float] * numbers + [ctypes.c_void_p] * sizes
     function.argtypes = [*types, ctypes.c_int]  # of threads
     return function
 
 
 def _launch(
-    name: str,
-    tensors: tuple[torch.Tensor | None, ...],
-    sizes: tuple[int, ...],
+    name: str, tensors: tuple[torch.Tensor | None, ...], sizes: tuple[int, ...],
     numbers: tuple[float, ...] = (),
 ) -> None:
     """Run a function on torch's number of threads."""
@@ -360,15 +358,14 @@ def _sumexp_max_pick_log_sub_add_eq(
 ) -> torch.Tensor:
     """Return masked_fill(add(log(sumexp(predictions)), sub(max(predictions), pick(predictions))),
     eq(targets, -100), 0) over dimensions (1)."""
+    predictions = _readable("predictions", predictions, torch.float32)
     shape = predictions.shape
     _expect("the number of dimensions", len(shape), 2)
-    predictions = _readable("predictions", predictions, torch.float32, shape)
-    kept, length = torch.Size((shape[0],)), shape[1]
+    kept, rows, length = ((shape[0],), shape[0], shape[1])
     if length == 0:
         raise IndexError("sumexp_max_pick_log_sub_add_eq: there is nothing to reduce")
     targets = _readable("targets", targets, torch.int64, kept)
-    out = torch.empty(kept, dtype=torch.float32, device=predictions.device)
-    rows = kept.numel()
+    out = predictions.new_empty(*kept)
     if rows > 0:
         tensors = (predictions, targets, out)
         sizes = (rows, length)
@@ -383,9 +380,8 @@ def _eq_where_sum_div(fill: torch.Tensor, targets: torch.Tensor) -> torch.Tensor
     _expect("the shape of targets", targets.shape, shape)
     fill = _readable("fill", fill, torch.float32, shape)
     targets = _readable("targets", targets, torch.int64, shape)
-    kept, length = torch.Size(()), shape.numel()
-    out = torch.empty(kept, dtype=torch.float32, device=fill.device)
-    rows = kept.numel()
+    kept, rows, length = (), 1, shape.numel()
+    out = fill.new_empty(kept)
     if rows > 0:
         tensors = (fill, targets, out)
         sizes = (rows, length)

@@ -2,7 +2,7 @@
 # problem: groupnorm_silu_add
 # source: groupnorm_silu_add.yaml (sha256 fc6100befea13341)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 27b5c14c1fac512f)
+# templates: frame/head.py.jinja (sha256 53f03cfa0f5c33d7)
 # schedule: batch=512 slice=16384
 # render again: kernelgen render groupnorm_silu_add --backend cpp
 """GroupNorm with a per-channel affine map, SiLU, then a residual is added.
@@ -236,17 +236,15 @@ def _library() -> ctypes.CDLL:
 
 @functools.cache
 def _function(name: str, pointers: int, numbers: int, sizes: int) -> ctypes._CFuncPtr:
-    """Return a function of the library, which takes so many of each."""
+    """Return a function of so many of each; ctypes passes sizes faster as pointers, as wide."""
     function = getattr(_library(), name)
-    types = [ctypes.c_void_p] * pointers + [ctypes.c_float] * numbers + [ctypes.c_int64] * sizes
+    types = [ctypes.c_void_p] * pointers + [ctypes.c_float] * numbers + [ctypes.c_void_p] * sizes
     function.argtypes = [*types, ctypes.c_int]  # of threads
     return function
 
 
 def _launch(
-    name: str,
-    tensors: tuple[torch.Tensor | None, ...],
-    sizes: tuple[int, ...],
+    name: str, tensors: tuple[torch.Tensor | None, ...], sizes: tuple[int, ...],
     numbers: tuple[float, ...] = (),
 ) -> None:
     """Run a function on torch's number of threads."""
@@ -287,17 +285,17 @@ def _group_norm_silu_add(
     shape = x.shape
     whole = _broadcast(shape, residual.shape)
     _expect("the shape of x", shape, whole)
-    _expect("channels of x that are in no whole group", shape[1] % groups, 0)
-    length = shape[1:].numel() // groups
-    repeats = (shape[2:].numel(), shape[1])
-    _expect("channels of x", shape[1], weight.numel())
     x = _readable("x", x, torch.float32)
     weight = _readable("weight", weight, torch.float32)
     bias = _readable("bias", bias, torch.float32)
     residual = _readable("residual", residual, torch.float32, shape)
-    out = torch.empty(shape, dtype=torch.float32, device=x.device)
+    _expect("channels of x that are in no whole group", shape[1] % groups, 0)
+    length = shape[1:].numel() // groups
+    repeats = (shape[2:].numel(), shape[1]) * 2
+    _expect("channels of x", shape[1], weight.numel())
+    out = torch.empty_like(x)
     if shape.numel() > 0:
-        sizes = (shape.numel() // length, length, 1, *repeats, *repeats)
+        sizes = (shape.numel() // length, length, 1, *repeats)
         tensors = (x, weight, bias, residual, out)
         _launch("group_norm_silu_add", tensors, sizes)
     return out

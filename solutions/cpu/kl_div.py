@@ -2,7 +2,7 @@
 # problem: kl_div
 # source: kl_div.yaml (sha256 bdf713384af0690e)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 631ba252c76848d0)
+# templates: frame/head.py.jinja (sha256 72fdfe3da522ecec)
 # render again: kernelgen render kl_div --backend cpp
 """Kullback-Leibler divergence of two distributions a row.
 
@@ -103,7 +103,7 @@ float value_at(const Arguments& a, int64_t i) {
 }
 using State = Sum;
 
-State nothing(const Arguments& a, int64_t row) {
+State nothing(const Arguments& a, bool any, int64_t begin) {
   return {0.0};
 }
 
@@ -114,7 +114,7 @@ void finish(const Arguments& a, int64_t i, const State& state) {
 }
 
 void gather(const Arguments& a, int64_t row, int, int64_t begin, int64_t end, State* state) {
-  *state = nothing(a, row);
+  *state = nothing(a, a.length > 0, row * a.length);
   float v[kChunk];
   for (int64_t at = begin; at < end; at += kChunk) {
     const int some = static_cast<int>(std::min<int64_t>(kChunk, end - at));
@@ -168,17 +168,15 @@ def _library() -> ctypes.CDLL:
 
 @functools.cache
 def _function(name: str, pointers: int, numbers: int, sizes: int) -> ctypes._CFuncPtr:
-    """Return a function of the library, which takes so many of each."""
+    """Return a function of so many of each; ctypes passes sizes faster as pointers, as wide."""
     function = getattr(_library(), name)
-    types = [ctypes.c_void_p] * pointers + [ctypes.c_float] * numbers + [ctypes.c_int64] * sizes
+    types = [ctypes.c_void_p] * pointers + [ctypes.c_float] * numbers + [ctypes.c_void_p] * sizes
     function.argtypes = [*types, ctypes.c_int]  # of threads
     return function
 
 
 def _launch(
-    name: str,
-    tensors: tuple[torch.Tensor | None, ...],
-    sizes: tuple[int, ...],
+    name: str, tensors: tuple[torch.Tensor | None, ...], sizes: tuple[int, ...],
     numbers: tuple[float, ...] = (),
 ) -> None:
     """Run a function on torch's number of threads."""
@@ -219,9 +217,8 @@ def _log_mul_eq_masked_fill_log_mul_sub_sum(
     shape = _broadcast(targets.shape, predictions.shape)
     targets = _readable("targets", targets, torch.float32, shape)
     predictions = _readable("predictions", predictions, torch.float32, shape)
-    kept, length = torch.Size(()), shape.numel()
-    out = torch.empty(kept, dtype=torch.float32, device=targets.device)
-    rows = kept.numel()
+    kept, rows, length = (), 1, shape.numel()
+    out = targets.new_empty(kept)
     if rows > 0:
         tensors = (targets, predictions, out)
         sizes = (rows, length)

@@ -2,7 +2,7 @@
 # problem: layernorm
 # source: layernorm.yaml (sha256 a1349057673b5b7f)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 bf329f44a1b44595)
+# templates: frame/head.py.jinja (sha256 2504f706cc19b074)
 # schedule: batch=512 slice=16384
 # render again: kernelgen render layernorm --backend cpp
 """LayerNorm over three trailing dimensions with an affine map for each element.
@@ -207,17 +207,15 @@ def _library() -> ctypes.CDLL:
 
 @functools.cache
 def _function(name: str, pointers: int, numbers: int, sizes: int) -> ctypes._CFuncPtr:
-    """Return a function of the library, which takes so many of each."""
+    """Return a function of so many of each; ctypes passes sizes faster as pointers, as wide."""
     function = getattr(_library(), name)
-    types = [ctypes.c_void_p] * pointers + [ctypes.c_float] * numbers + [ctypes.c_int64] * sizes
+    types = [ctypes.c_void_p] * pointers + [ctypes.c_float] * numbers + [ctypes.c_void_p] * sizes
     function.argtypes = [*types, ctypes.c_int]  # of threads
     return function
 
 
 def _launch(
-    name: str,
-    tensors: tuple[torch.Tensor | None, ...],
-    sizes: tuple[int, ...],
+    name: str, tensors: tuple[torch.Tensor | None, ...], sizes: tuple[int, ...],
     numbers: tuple[float, ...] = (),
 ) -> None:
     """Run a function on torch's number of threads."""
@@ -249,15 +247,15 @@ def _layer_norm(
 ) -> torch.Tensor:
     """Return add(mul(mul(sub(x, mean(x)), rsqrt(add(variance(x), 1e-05))), weight), bias)."""
     shape = x.shape
-    _expect("last sizes of x", shape[-len(sizes) :], torch.Size(sizes))
-    length = shape[-len(sizes) :].numel()
-    repeats = (1, length)
     x = _readable("x", x, torch.float32)
     weight = _readable("weight", weight, torch.float32)
     bias = _readable("bias", bias, torch.float32)
-    out = torch.empty(shape, dtype=torch.float32, device=x.device)
+    _expect("last sizes of x", shape[-len(sizes) :], torch.Size(sizes))
+    length = shape[-len(sizes) :].numel()
+    repeats = (1, length) * 2
+    out = torch.empty_like(x)
     if shape.numel() > 0:
-        sizes = (shape.numel() // length, length, 1, *repeats, *repeats)
+        sizes = (shape.numel() // length, length, 1, *repeats)
         tensors = (x, weight, bias, out)
         _launch("layer_norm", tensors, sizes)
     return out

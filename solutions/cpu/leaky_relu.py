@@ -2,7 +2,7 @@
 # problem: leaky_relu
 # source: leaky_relu.yaml (sha256 0a4ee2db4b95fe4c)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 6ee740f8fc11c922)
+# templates: frame/head.py.jinja (sha256 471ee8a9c2862be0)
 # render again: kernelgen render leaky_relu --backend cpp
 """LeakyReLU, element by element.
 
@@ -67,17 +67,15 @@ def _library() -> ctypes.CDLL:
 
 @functools.cache
 def _function(name: str, pointers: int, numbers: int, sizes: int) -> ctypes._CFuncPtr:
-    """Return a function of the library, which takes so many of each."""
+    """Return a function of so many of each; ctypes passes sizes faster as pointers, as wide."""
     function = getattr(_library(), name)
-    types = [ctypes.c_void_p] * pointers + [ctypes.c_float] * numbers + [ctypes.c_int64] * sizes
+    types = [ctypes.c_void_p] * pointers + [ctypes.c_float] * numbers + [ctypes.c_void_p] * sizes
     function.argtypes = [*types, ctypes.c_int]  # of threads
     return function
 
 
 def _launch(
-    name: str,
-    tensors: tuple[torch.Tensor | None, ...],
-    sizes: tuple[int, ...],
+    name: str, tensors: tuple[torch.Tensor | None, ...], sizes: tuple[int, ...],
     numbers: tuple[float, ...] = (),
 ) -> None:
     """Run a function on torch's number of threads."""
@@ -108,7 +106,7 @@ def _leaky_relu(x: torch.Tensor) -> torch.Tensor:
     """Return leaky_relu(x, 0.01)."""
     x = _readable("x", x, torch.float32)
     shape = x.shape
-    out = torch.empty(shape, dtype=torch.float32, device=x.device)
+    out = torch.empty_like(x)
     if shape.numel() > 0:
         tensors = (x, out)
         _launch("leaky_relu", tensors, (shape.numel(),))

@@ -2,7 +2,7 @@
 # problem: linear_instancenorm_add_mul
 # source: linear_instancenorm_add_mul.yaml (sha256 9f30f4d36f97cc7e)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 27b5c14c1fac512f)
+# templates: frame/head.py.jinja (sha256 53f03cfa0f5c33d7)
 # schedule: batch=512 slice=16384
 # render again: kernelgen render linear_instancenorm_add_mul --backend cpp
 """Linear, InstanceNorm over each row's features, then (h + y) * y.
@@ -196,17 +196,15 @@ def _library() -> ctypes.CDLL:
 
 @functools.cache
 def _function(name: str, pointers: int, numbers: int, sizes: int) -> ctypes._CFuncPtr:
-    """Return a function of the library, which takes so many of each."""
+    """Return a function of so many of each; ctypes passes sizes faster as pointers, as wide."""
     function = getattr(_library(), name)
-    types = [ctypes.c_void_p] * pointers + [ctypes.c_float] * numbers + [ctypes.c_int64] * sizes
+    types = [ctypes.c_void_p] * pointers + [ctypes.c_float] * numbers + [ctypes.c_void_p] * sizes
     function.argtypes = [*types, ctypes.c_int]  # of threads
     return function
 
 
 def _launch(
-    name: str,
-    tensors: tuple[torch.Tensor | None, ...],
-    sizes: tuple[int, ...],
+    name: str, tensors: tuple[torch.Tensor | None, ...], sizes: tuple[int, ...],
     numbers: tuple[float, ...] = (),
 ) -> None:
     """Run a function on torch's number of threads."""
@@ -244,11 +242,11 @@ def _instance_norm_add_mul(x: torch.Tensor, y_apart: torch.Tensor) -> torch.Tens
     shape = x.shape
     whole = _broadcast(shape, y_apart.shape)
     _expect("the shape of x", shape, whole)
-    _expect("dimensions of x", len(shape), 3 if len(shape) < 4 else 4)
-    length = shape[-2 :].numel()
     x = _readable("x", x, torch.float32)
     y_apart = _readable("y_apart", y_apart, torch.float32, shape)
-    out = torch.empty(shape, dtype=torch.float32, device=x.device)
+    _expect("dimensions of x", len(shape), 3 if len(shape) < 4 else 4)
+    length = shape[-2 :].numel()
+    out = torch.empty_like(x)
     if shape.numel() > 0:
         sizes = (shape.numel() // length, length, 1)
         tensors = (x, y_apart, out)

@@ -2,7 +2,7 @@
 # problem: masked_cumsum
 # source: masked_cumsum.yaml (sha256 c83d0dc153018f7d)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 588c20bd1c4053a2)
+# templates: frame/head.py.jinja (sha256 2e5dd1c698fd5ad3)
 # render again: kernelgen render masked_cumsum --backend cpp
 """cumulative sum along dimension 1 of what a mask leaves.
 
@@ -72,17 +72,15 @@ def _library() -> ctypes.CDLL:
 
 @functools.cache
 def _function(name: str, pointers: int, numbers: int, sizes: int) -> ctypes._CFuncPtr:
-    """Return a function of the library, which takes so many of each."""
+    """Return a function of so many of each; ctypes passes sizes faster as pointers, as wide."""
     function = getattr(_library(), name)
-    types = [ctypes.c_void_p] * pointers + [ctypes.c_float] * numbers + [ctypes.c_int64] * sizes
+    types = [ctypes.c_void_p] * pointers + [ctypes.c_float] * numbers + [ctypes.c_void_p] * sizes
     function.argtypes = [*types, ctypes.c_int]  # of threads
     return function
 
 
 def _launch(
-    name: str,
-    tensors: tuple[torch.Tensor | None, ...],
-    sizes: tuple[int, ...],
+    name: str, tensors: tuple[torch.Tensor | None, ...], sizes: tuple[int, ...],
     numbers: tuple[float, ...] = (),
 ) -> None:
     """Run a function on torch's number of threads."""
@@ -123,7 +121,7 @@ def _mul_cumsum(x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
     shape = _broadcast(x.shape, mask.shape)
     x = _readable("x", x, torch.float32, shape)
     mask = _readable("mask", mask, torch.bool, shape)
-    out = torch.empty(shape, dtype=torch.float32, device=x.device)
+    out = torch.empty_like(x)
     if shape.numel() > 0:
         tensors = (x, mask, out)
         sizes = (shape[:-1].numel(), shape[-1])

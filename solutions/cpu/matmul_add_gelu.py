@@ -2,7 +2,7 @@
 # problem: matmul_add_gelu
 # source: matmul_add_gelu.yaml (sha256 7a9232b0e2be1d8b)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 1aeb4b2076c57aea)
+# templates: frame/head.py.jinja (sha256 27829ef467d0051f)
 # schedule: depth=64
 # render again: kernelgen render matmul_add_gelu --backend cpp
 """Product of two matrices, plus a third, then GELU.
@@ -249,17 +249,15 @@ def _library() -> ctypes.CDLL:
 
 @functools.cache
 def _function(name: str, pointers: int, numbers: int, sizes: int) -> ctypes._CFuncPtr:
-    """Return a function of the library, which takes so many of each."""
+    """Return a function of so many of each; ctypes passes sizes faster as pointers, as wide."""
     function = getattr(_library(), name)
-    types = [ctypes.c_void_p] * pointers + [ctypes.c_float] * numbers + [ctypes.c_int64] * sizes
+    types = [ctypes.c_void_p] * pointers + [ctypes.c_float] * numbers + [ctypes.c_void_p] * sizes
     function.argtypes = [*types, ctypes.c_int]  # of threads
     return function
 
 
 def _launch(
-    name: str,
-    tensors: tuple[torch.Tensor | None, ...],
-    sizes: tuple[int, ...],
+    name: str, tensors: tuple[torch.Tensor | None, ...], sizes: tuple[int, ...],
     numbers: tuple[float, ...] = (),
 ) -> None:
     """Run a function on torch's number of threads."""
@@ -294,12 +292,8 @@ def _factors(a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, torch.Tens
 
 
 def _multiply(
-    name: str,
-    a: torch.Tensor,
-    b: torch.Tensor,
-    tensors: tuple[torch.Tensor | None, ...],
-    sizes: tuple[int, ...] = (),
-    numbers: tuple[float, ...] = (),
+    name: str, a: torch.Tensor, b: torch.Tensor, tensors: tuple[torch.Tensor | None, ...],
+    sizes: tuple[int, ...] = (), numbers: tuple[float, ...] = (),
 ) -> None:
     """Multiply (batches, rows, depth) by columns' rows, in whatever order of memory."""
     places = (*a.shape[:2], *b.shape[1:], *a.stride(), *b.stride())
@@ -321,7 +315,7 @@ def _readable(
 def _matmul_add_gelu(a: torch.Tensor, b: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     """Return gelu(add(matmul(a, b), y))."""
     a, b, shape = _factors(a, b)
-    out = torch.empty(shape, dtype=torch.float32, device=a.device)
+    out = a.new_empty(*shape)
     y = _readable("y", y, torch.float32, shape)
     if out.numel() > 0:
         tensors = (None, y, out)

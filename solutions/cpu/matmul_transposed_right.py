@@ -2,7 +2,7 @@
 # problem: matmul_transposed_right
 # source: matmul_transposed_right.yaml (sha256 4e5a22fc58b44fb0)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 cd3697f94282f6d3)
+# templates: frame/head.py.jinja (sha256 235e093327af9baf)
 # schedule: depth=64
 # render again: kernelgen render matmul_transposed_right --backend cpp
 """Product of a matrix and the transpose of another.
@@ -194,17 +194,15 @@ def _library() -> ctypes.CDLL:
 
 @functools.cache
 def _function(name: str, pointers: int, numbers: int, sizes: int) -> ctypes._CFuncPtr:
-    """Return a function of the library, which takes so many of each."""
+    """Return a function of so many of each; ctypes passes sizes faster as pointers, as wide."""
     function = getattr(_library(), name)
-    types = [ctypes.c_void_p] * pointers + [ctypes.c_float] * numbers + [ctypes.c_int64] * sizes
+    types = [ctypes.c_void_p] * pointers + [ctypes.c_float] * numbers + [ctypes.c_void_p] * sizes
     function.argtypes = [*types, ctypes.c_int]  # of threads
     return function
 
 
 def _launch(
-    name: str,
-    tensors: tuple[torch.Tensor | None, ...],
-    sizes: tuple[int, ...],
+    name: str, tensors: tuple[torch.Tensor | None, ...], sizes: tuple[int, ...],
     numbers: tuple[float, ...] = (),
 ) -> None:
     """Run a function on torch's number of threads."""
@@ -239,12 +237,8 @@ def _factors(a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, torch.Tens
 
 
 def _multiply(
-    name: str,
-    a: torch.Tensor,
-    b: torch.Tensor,
-    tensors: tuple[torch.Tensor | None, ...],
-    sizes: tuple[int, ...] = (),
-    numbers: tuple[float, ...] = (),
+    name: str, a: torch.Tensor, b: torch.Tensor, tensors: tuple[torch.Tensor | None, ...],
+    sizes: tuple[int, ...] = (), numbers: tuple[float, ...] = (),
 ) -> None:
     """Multiply (batches, rows, depth) by columns' rows, in whatever order of memory."""
     places = (*a.shape[:2], *b.shape[1:], *a.stride(), *b.stride())
@@ -254,7 +248,7 @@ def _multiply(
 def _matmul(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     """Return matmul(a, b)."""
     a, b, shape = _factors(a, b)
-    out = torch.empty(shape, dtype=torch.float32, device=a.device)
+    out = a.new_empty(*shape)
     if out.numel() > 0:
         tensors = (None, out)
         _multiply("matmul", a, b, tensors)

@@ -2,7 +2,7 @@
 # problem: max_pool_1d
 # source: max_pool_1d.yaml (sha256 9935d865e3948237)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 4075794a45eb98b2)
+# templates: frame/head.py.jinja (sha256 584b1d5cccefc66c)
 # render again: kernelgen render max_pool_1d --backend cpp
 """1-D max pooling with padding and dilation.
 
@@ -107,17 +107,15 @@ def _library() -> ctypes.CDLL:
 
 @functools.cache
 def _function(name: str, pointers: int, numbers: int, sizes: int) -> ctypes._CFuncPtr:
-    """Return a function of the library, which takes so many of each."""
+    """Return a function of so many of each; ctypes passes sizes faster as pointers, as wide."""
     function = getattr(_library(), name)
-    types = [ctypes.c_void_p] * pointers + [ctypes.c_float] * numbers + [ctypes.c_int64] * sizes
+    types = [ctypes.c_void_p] * pointers + [ctypes.c_float] * numbers + [ctypes.c_void_p] * sizes
     function.argtypes = [*types, ctypes.c_int]  # of threads
     return function
 
 
 def _launch(
-    name: str,
-    tensors: tuple[torch.Tensor | None, ...],
-    sizes: tuple[int, ...],
+    name: str, tensors: tuple[torch.Tensor | None, ...], sizes: tuple[int, ...],
     numbers: tuple[float, ...] = (),
 ) -> None:
     """Run a function on torch's number of threads."""
@@ -166,7 +164,7 @@ def _max_pool(x: torch.Tensor) -> torch.Tensor:
         raise ValueError(f"expected 2 dimensions or more, got {tuple(shape)}")
     windows = ((8, 1, 4, 3, False),)
     counts = [_windows(size, *window) for size, window in zip(shape[-1:], windows)]
-    out = torch.empty((*shape[:-1], *counts), dtype=torch.float32, device=x.device)
+    out = x.new_empty(*shape[:-1], *counts)
     if out.numel() > 0:
         tensors = (x, out)
         sizes = (shape[:-1].numel(), *shape[-1:], *counts)

@@ -2,7 +2,7 @@
 # problem: max_pool_3d
 # source: max_pool_3d.yaml (sha256 9ed1caf1193bc8cf)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 4075794a45eb98b2)
+# templates: frame/head.py.jinja (sha256 584b1d5cccefc66c)
 # render again: kernelgen render max_pool_3d --backend cpp
 """3-D max pooling with padding, stride and dilation.
 
@@ -118,17 +118,15 @@ def _library() -> ctypes.CDLL:
 
 @functools.cache
 def _function(name: str, pointers: int, numbers: int, sizes: int) -> ctypes._CFuncPtr:
-    """Return a function of the library, which takes so many of each."""
+    """Return a function of so many of each; ctypes passes sizes faster as pointers, as wide."""
     function = getattr(_library(), name)
-    types = [ctypes.c_void_p] * pointers + [ctypes.c_float] * numbers + [ctypes.c_int64] * sizes
+    types = [ctypes.c_void_p] * pointers + [ctypes.c_float] * numbers + [ctypes.c_void_p] * sizes
     function.argtypes = [*types, ctypes.c_int]  # of threads
     return function
 
 
 def _launch(
-    name: str,
-    tensors: tuple[torch.Tensor | None, ...],
-    sizes: tuple[int, ...],
+    name: str, tensors: tuple[torch.Tensor | None, ...], sizes: tuple[int, ...],
     numbers: tuple[float, ...] = (),
 ) -> None:
     """Run a function on torch's number of threads."""
@@ -177,7 +175,7 @@ def _max_pool(x: torch.Tensor) -> torch.Tensor:
         raise ValueError(f"expected 4 dimensions or more, got {tuple(shape)}")
     windows = ((3, 2, 1, 3, False), (3, 2, 1, 3, False), (3, 2, 1, 3, False))
     counts = [_windows(size, *window) for size, window in zip(shape[-3:], windows)]
-    out = torch.empty((*shape[:-3], *counts), dtype=torch.float32, device=x.device)
+    out = x.new_empty(*shape[:-3], *counts)
     if out.numel() > 0:
         tensors = (x, out)
         sizes = (shape[:-3].numel(), *shape[-3:], *counts)

@@ -2,7 +2,7 @@
 # problem: mse_loss
 # source: mse_loss.yaml (sha256 c769b8e33c8ec0d5)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 46616a4c8d4dfbd6)
+# templates: frame/head.py.jinja (sha256 478e2139a9aa21ba)
 # render again: kernelgen render mse_loss --backend cpp
 """mean squared error.
 
@@ -71,7 +71,7 @@ float value_at(const Arguments& a, int64_t i) {
 }
 using State = Sum;
 
-State nothing(const Arguments& a, int64_t row) {
+State nothing(const Arguments& a, bool any, int64_t begin) {
   return {0.0};
 }
 
@@ -81,7 +81,7 @@ void finish(const Arguments& a, int64_t i, const State& state) {
 }
 
 void gather(const Arguments& a, int64_t row, int, int64_t begin, int64_t end, State* state) {
-  *state = nothing(a, row);
+  *state = nothing(a, a.length > 0, row * a.length);
   float v[kChunk];
   for (int64_t at = begin; at < end; at += kChunk) {
     const int some = static_cast<int>(std::min<int64_t>(kChunk, end - at));
@@ -135,17 +135,15 @@ def _library() -> ctypes.CDLL:
 
 @functools.cache
 def _function(name: str, pointers: int, numbers: int, sizes: int) -> ctypes._CFuncPtr:
-    """Return a function of the library, which takes so many of each."""
+    """Return a function of so many of each; ctypes passes sizes faster as pointers, as wide."""
     function = getattr(_library(), name)
-    types = [ctypes.c_void_p] * pointers + [ctypes.c_float] * numbers + [ctypes.c_int64] * sizes
+    types = [ctypes.c_void_p] * pointers + [ctypes.c_float] * numbers + [ctypes.c_void_p] * sizes
     function.argtypes = [*types, ctypes.c_int]  # of threads
     return function
 
 
 def _launch(
-    name: str,
-    tensors: tuple[torch.Tensor | None, ...],
-    sizes: tuple[int, ...],
+    name: str, tensors: tuple[torch.Tensor | None, ...], sizes: tuple[int, ...],
     numbers: tuple[float, ...] = (),
 ) -> None:
     """Run a function on torch's number of threads."""
@@ -177,9 +175,8 @@ def _sub_pow_2_mean(predictions: torch.Tensor, targets: torch.Tensor) -> torch.T
     shape = _broadcast(predictions.shape, targets.shape)
     predictions = _readable("predictions", predictions, torch.float32, shape)
     targets = _readable("targets", targets, torch.float32, shape)
-    kept, length = torch.Size(()), shape.numel()
-    out = torch.empty(kept, dtype=torch.float32, device=predictions.device)
-    rows = kept.numel()
+    kept, rows, length = (), 1, shape.numel()
+    out = predictions.new_empty(kept)
     if rows > 0:
         tensors = (predictions, targets, out)
         sizes = (rows, length)

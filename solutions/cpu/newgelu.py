@@ -2,7 +2,7 @@
 # problem: newgelu
 # source: newgelu.yaml (sha256 1366503475ef2452)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 852029f446c2ac6e)
+# templates: frame/head.py.jinja (sha256 89466bc302ff8c56)
 # render again: kernelgen render newgelu --backend cpp
 """GELU by tanh, written out, element by element.
 
@@ -94,17 +94,15 @@ def _library() -> ctypes.CDLL:
 
 @functools.cache
 def _function(name: str, pointers: int, numbers: int, sizes: int) -> ctypes._CFuncPtr:
-    """Return a function of the library, which takes so many of each."""
+    """Return a function of so many of each; ctypes passes sizes faster as pointers, as wide."""
     function = getattr(_library(), name)
-    types = [ctypes.c_void_p] * pointers + [ctypes.c_float] * numbers + [ctypes.c_int64] * sizes
+    types = [ctypes.c_void_p] * pointers + [ctypes.c_float] * numbers + [ctypes.c_void_p] * sizes
     function.argtypes = [*types, ctypes.c_int]  # of threads
     return function
 
 
 def _launch(
-    name: str,
-    tensors: tuple[torch.Tensor | None, ...],
-    sizes: tuple[int, ...],
+    name: str, tensors: tuple[torch.Tensor | None, ...], sizes: tuple[int, ...],
     numbers: tuple[float, ...] = (),
 ) -> None:
     """Run a function on torch's number of threads."""
@@ -129,7 +127,7 @@ def _mul_pow_3_mul_add_mul_tanh_add_mul(x: torch.Tensor) -> torch.Tensor:
     """Return mul(mul(x, 0.5), add(tanh(mul(add(x, mul(pow_3(x), 0.044715)), 0.797885)), 1))."""
     x = _readable("x", x, torch.float32)
     shape = x.shape
-    out = torch.empty(shape, dtype=torch.float32, device=x.device)
+    out = torch.empty_like(x)
     if shape.numel() > 0:
         tensors = (x, out)
         _launch("mul_pow_3_mul_add_mul_tanh_add_mul", tensors, (shape.numel(),))

@@ -2,7 +2,7 @@
 # problem: relu
 # source: relu.yaml (sha256 c0e682585fe030b1)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 852029f446c2ac6e)
+# templates: frame/head.py.jinja (sha256 89466bc302ff8c56)
 # render again: kernelgen render relu --backend cpp
 """ReLU, element by element.
 
@@ -66,17 +66,15 @@ def _library() -> ctypes.CDLL:
 
 @functools.cache
 def _function(name: str, pointers: int, numbers: int, sizes: int) -> ctypes._CFuncPtr:
-    """Return a function of the library, which takes so many of each."""
+    """Return a function of so many of each; ctypes passes sizes faster as pointers, as wide."""
     function = getattr(_library(), name)
-    types = [ctypes.c_void_p] * pointers + [ctypes.c_float] * numbers + [ctypes.c_int64] * sizes
+    types = [ctypes.c_void_p] * pointers + [ctypes.c_float] * numbers + [ctypes.c_void_p] * sizes
     function.argtypes = [*types, ctypes.c_int]  # of threads
     return function
 
 
 def _launch(
-    name: str,
-    tensors: tuple[torch.Tensor | None, ...],
-    sizes: tuple[int, ...],
+    name: str, tensors: tuple[torch.Tensor | None, ...], sizes: tuple[int, ...],
     numbers: tuple[float, ...] = (),
 ) -> None:
     """Run a function on torch's number of threads."""
@@ -101,7 +99,7 @@ def _relu(x: torch.Tensor) -> torch.Tensor:
     """Return relu(x)."""
     x = _readable("x", x, torch.float32)
     shape = x.shape
-    out = torch.empty(shape, dtype=torch.float32, device=x.device)
+    out = torch.empty_like(x)
     if shape.numel() > 0:
         tensors = (x, out)
         _launch("relu", tensors, (shape.numel(),))

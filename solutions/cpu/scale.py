@@ -2,7 +2,7 @@
 # problem: scale
 # source: scale.yaml (sha256 a2fa8cfbd9833352)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 852029f446c2ac6e)
+# templates: frame/head.py.jinja (sha256 89466bc302ff8c56)
 # render again: kernelgen render scale --backend cpp
 """a matrix times a number.
 
@@ -65,17 +65,15 @@ def _library() -> ctypes.CDLL:
 
 @functools.cache
 def _function(name: str, pointers: int, numbers: int, sizes: int) -> ctypes._CFuncPtr:
-    """Return a function of the library, which takes so many of each."""
+    """Return a function of so many of each; ctypes passes sizes faster as pointers, as wide."""
     function = getattr(_library(), name)
-    types = [ctypes.c_void_p] * pointers + [ctypes.c_float] * numbers + [ctypes.c_int64] * sizes
+    types = [ctypes.c_void_p] * pointers + [ctypes.c_float] * numbers + [ctypes.c_void_p] * sizes
     function.argtypes = [*types, ctypes.c_int]  # of threads
     return function
 
 
 def _launch(
-    name: str,
-    tensors: tuple[torch.Tensor | None, ...],
-    sizes: tuple[int, ...],
+    name: str, tensors: tuple[torch.Tensor | None, ...], sizes: tuple[int, ...],
     numbers: tuple[float, ...] = (),
 ) -> None:
     """Run a function on torch's number of threads."""
@@ -100,7 +98,7 @@ def _mul(A: torch.Tensor, s: float) -> torch.Tensor:
     """Return mul(A, s)."""
     A = _readable("A", A, torch.float32)
     shape = A.shape
-    out = torch.empty(shape, dtype=torch.float32, device=A.device)
+    out = torch.empty_like(A)
     if shape.numel() > 0:
         tensors = (A, out)
         _launch("mul", tensors, (shape.numel(),), (s, ))

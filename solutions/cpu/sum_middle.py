@@ -2,7 +2,7 @@
 # problem: sum_middle
 # source: sum_middle.yaml (sha256 9e0f87ff8fe0208c)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 e896f4780621e9cc)
+# templates: frame/head.py.jinja (sha256 80f763e4c788756f)
 # render again: kernelgen render sum_middle --backend cpp
 """sum over dimension 1, which is kept.
 
@@ -70,7 +70,7 @@ int64_t offset_of(const Arguments& a, int64_t position) {
 }
 using State = Sum;
 
-State nothing(const Arguments& a, int64_t row) {
+State nothing(const Arguments& a, bool any, int64_t begin) {
   return {0.0};
 }
 
@@ -83,7 +83,7 @@ void finish(const Arguments& a, int64_t i, const State& state) {
 int64_t run_of(const Arguments& a) { return std::min<int64_t>({a.inner}); }
 
 void gather(const Arguments& a, int64_t row, int count, int64_t begin, int64_t end, State* states) {
-  for (int c = 0; c < count; ++c) states[c] = nothing(a, row + c);
+  for (int c = 0; c < count; ++c) states[c] = nothing(a, a.length > 0, first_of(a, row + c));
   const int64_t run = run_of(a);
   float v[kColumns][kChunk];
   for (int64_t at = begin; at < end; at += kChunk) {
@@ -145,17 +145,15 @@ def _library() -> ctypes.CDLL:
 
 @functools.cache
 def _function(name: str, pointers: int, numbers: int, sizes: int) -> ctypes._CFuncPtr:
-    """Return a function of the library, which takes so many of each."""
+    """Return a function of so many of each; ctypes passes sizes faster as pointers, as wide."""
     function = getattr(_library(), name)
-    types = [ctypes.c_void_p] * pointers + [ctypes.c_float] * numbers + [ctypes.c_int64] * sizes
+    types = [ctypes.c_void_p] * pointers + [ctypes.c_float] * numbers + [ctypes.c_void_p] * sizes
     function.argtypes = [*types, ctypes.c_int]  # of threads
     return function
 
 
 def _launch(
-    name: str,
-    tensors: tuple[torch.Tensor | None, ...],
-    sizes: tuple[int, ...],
+    name: str, tensors: tuple[torch.Tensor | None, ...], sizes: tuple[int, ...],
     numbers: tuple[float, ...] = (),
 ) -> None:
     """Run a function on torch's number of threads."""
@@ -184,12 +182,11 @@ def _expect(name: str, found: object, expected: object) -> None:
 
 def _sum(x: torch.Tensor) -> torch.Tensor:
     """Return sum(x) over dimensions (1)."""
+    x = _readable("x", x, torch.float32)
     shape = x.shape
     _expect("the number of dimensions", len(shape), 3)
-    x = _readable("x", x, torch.float32, shape)
-    kept, length = torch.Size((shape[0], 1, shape[2])), shape[1]
-    out = torch.empty(kept, dtype=torch.float32, device=x.device)
-    rows = kept.numel()
+    kept, rows, length = ((shape[0], 1, shape[2]), shape[0] * shape[2], shape[1])
+    out = x.new_empty(*kept)
     if rows > 0:
         tensors = (x, out)
         sizes = (rows, length, shape[2], 1)

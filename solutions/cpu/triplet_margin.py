@@ -2,7 +2,7 @@
 # problem: triplet_margin
 # source: triplet_margin.yaml (sha256 39f276de5804cae1)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 631ba252c76848d0)
+# templates: frame/head.py.jinja (sha256 72fdfe3da522ecec)
 # render again: kernelgen render triplet_margin --backend cpp
 """triplet margin loss of Euclidean distances.
 
@@ -98,7 +98,7 @@ struct State {
   }
 };
 
-State nothing(const Arguments& a, int64_t row) {
+State nothing(const Arguments& a, bool any, int64_t begin) {
   return {{0.0}, {0.0}};
 }
 
@@ -109,7 +109,7 @@ void finish(const Arguments& a, int64_t i, const State& state) {
 }
 
 void gather(const Arguments& a, int64_t row, int, int64_t begin, int64_t end, State* state) {
-  *state = nothing(a, row);
+  *state = nothing(a, a.length > 0, row * a.length);
   Values v[kChunk];
   for (int64_t at = begin; at < end; at += kChunk) {
     const int some = static_cast<int>(std::min<int64_t>(kChunk, end - at));
@@ -162,7 +162,7 @@ float value_at(const Arguments& a, int64_t i) {
 }
 using State = Sum;
 
-State nothing(const Arguments& a, int64_t row) {
+State nothing(const Arguments& a, bool any, int64_t begin) {
   return {0.0};
 }
 
@@ -172,7 +172,7 @@ void finish(const Arguments& a, int64_t i, const State& state) {
 }
 
 void gather(const Arguments& a, int64_t row, int, int64_t begin, int64_t end, State* state) {
-  *state = nothing(a, row);
+  *state = nothing(a, a.length > 0, row * a.length);
   float v[kChunk];
   for (int64_t at = begin; at < end; at += kChunk) {
     const int some = static_cast<int>(std::min<int64_t>(kChunk, end - at));
@@ -225,17 +225,15 @@ def _library() -> ctypes.CDLL:
 
 @functools.cache
 def _function(name: str, pointers: int, numbers: int, sizes: int) -> ctypes._CFuncPtr:
-    """Return a function of the library, which takes so many of each."""
+    """Return a function of so many of each; ctypes passes sizes faster as pointers, as wide."""
     function = getattr(_library(), name)
-    types = [ctypes.c_void_p] * pointers + [ctypes.c_float] * numbers + [ctypes.c_int64] * sizes
+    types = [ctypes.c_void_p] * pointers + [ctypes.c_float] * numbers + [ctypes.c_void_p] * sizes
     function.argtypes = [*types, ctypes.c_int]  # of threads
     return function
 
 
 def _launch(
-    name: str,
-    tensors: tuple[torch.Tensor | None, ...],
-    sizes: tuple[int, ...],
+    name: str, tensors: tuple[torch.Tensor | None, ...], sizes: tuple[int, ...],
     numbers: tuple[float, ...] = (),
 ) -> None:
     """Run a function on torch's number of threads."""
@@ -274,17 +272,14 @@ def _sub_add_square_sub_add_square_sum_sqrt(
     """Return clamp_min(add(sub(sqrt(sum(square(add(sub(anchor, positive), 1e-06)))),
     sqrt(sum(square(add(sub(anchor, negative), 1e-06))))), 1), 0) over dimensions (1)."""
     shape = _broadcast(anchor.shape, positive.shape, negative.shape)
-    found = _broadcast(anchor.shape, positive.shape)
-    _expect("the shape of anchor and positive", found, shape)
-    found = _broadcast(anchor.shape, negative.shape)
-    _expect("the shape of anchor and negative", found, shape)
-    _expect("the number of dimensions", len(shape), 2)
+    _expect("the shape of anchor and positive", _broadcast(anchor.shape, positive.shape), shape)
+    _expect("the shape of anchor and negative", _broadcast(anchor.shape, negative.shape), shape)
     anchor = _readable("anchor", anchor, torch.float32, shape)
     positive = _readable("positive", positive, torch.float32, shape)
     negative = _readable("negative", negative, torch.float32, shape)
-    kept, length = torch.Size((shape[0],)), shape[1]
-    out = torch.empty(kept, dtype=torch.float32, device=anchor.device)
-    rows = kept.numel()
+    _expect("the number of dimensions", len(shape), 2)
+    kept, rows, length = ((shape[0],), shape[0], shape[1])
+    out = anchor.new_empty(*kept)
     if rows > 0:
         tensors = (anchor, positive, negative, out)
         sizes = (rows, length)
@@ -294,11 +289,10 @@ def _sub_add_square_sub_add_square_sum_sqrt(
 
 def _mean(min: torch.Tensor) -> torch.Tensor:
     """Return mean(min) over all dimensions."""
+    min = _readable("min", min, torch.float32)
     shape = min.shape
-    min = _readable("min", min, torch.float32, shape)
-    kept, length = torch.Size(()), shape.numel()
-    out = torch.empty(kept, dtype=torch.float32, device=min.device)
-    rows = kept.numel()
+    kept, rows, length = (), 1, shape.numel()
+    out = min.new_empty(kept)
     if rows > 0:
         tensors = (min, out)
         sizes = (rows, length)
