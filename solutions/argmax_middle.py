@@ -2,7 +2,7 @@
 # problem: argmax_middle
 # source: argmax_middle.yaml (sha256 97f55995b5496e4a)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 28c787f04bd3222a)
+# templates: frame/head.py.jinja (sha256 3834248b6d5b5beb)
 # render again: kernelgen render argmax_middle
 """index of the maximum over dimension 1.
 

@@ -2,7 +2,7 @@
 # problem: argmin_middle
 # source: argmin_middle.yaml (sha256 218a9d97312c648d)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 28c787f04bd3222a)
+# templates: frame/head.py.jinja (sha256 3834248b6d5b5beb)
 # render again: kernelgen render argmin_middle
 """index of the minimum over dimension 1.
 

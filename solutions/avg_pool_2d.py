@@ -2,7 +2,7 @@
 # problem: avg_pool_2d
 # source: avg_pool_2d.yaml (sha256 7bbe988d5860cc67)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 b4ba7e6c35e72dfe)
+# templates: frame/head.py.jinja (sha256 e2afb68830b1529c)
 # render again: kernelgen render avg_pool_2d
 """2-D average pooling of windows side by side.
 
@@ -65,7 +65,7 @@ constexpr int kOutputs = 92;  // of a row, of a block
 constexpr int kFours = 253;  // that cover a row's windows, from an aligned one on
 constexpr int kThreads = (kStrips * kFours + 31) / 32 * 32;
 // Without so many of a multiprocessor, the compiler delays reads to make room for more.
-constexpr int kBlocks = kThreads < 512 ? 512 / kThreads : 1;
+constexpr int kBlocks = kThreads < 1024 ? 1024 / kThreads : 1;
 // A row's outputs are kPieces pieces; of each, kLanes threads compute kEach, kLanes apart.
 constexpr int kLanes = 32, kEach = 3, kPieces = 1;
 // A strip's windows span kLines lines, kPitch rows apart, of which kBatch are read at once. Windows
@@ -80,7 +80,7 @@ struct Arguments {
   int height, count_h, width, count_w;
 };
 
-// What is read of four neighbours.
+// Operands of four neighbours.
 struct Four {
   Vector<float> x;
 };

@@ -2,7 +2,7 @@
 # problem: batchnorm
 # source: batchnorm.yaml (sha256 002aacb95364d5dd)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 bfe89ea87d750dd2)
+# templates: frame/head.py.jinja (sha256 59ed77a6971a41d9)
 # render again: kernelgen render batchnorm
 """BatchNorm2d in training mode, which updates its running statistics.
 

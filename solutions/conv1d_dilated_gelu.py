@@ -2,7 +2,7 @@
 # problem: conv1d_dilated_gelu
 # source: conv1d_dilated_gelu.yaml (sha256 6a7946c38d4490c2)
 # backend: cuda, sm_90a
-# templates: frame/head.py.jinja (sha256 460006f9cff28ec0)
+# templates: frame/head.py.jinja (sha256 f319fedc4af7987b)
 # render again: kernelgen render conv1d_dilated_gelu
 """1-D convolution with stride and dilation, then GELU.
 
@@ -97,7 +97,7 @@ struct MainSizes {
   static constexpr int out_d = 1, out_h = 1, out_w = 43688;
 };
 
-// What is read for each element of out, or for several.
+// Operands that are read for each element of out, or for several.
 struct Beside {
   const float* bias;
   int64_t bias_inner, bias_size;

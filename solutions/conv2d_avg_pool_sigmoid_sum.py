@@ -2,7 +2,7 @@
 # problem: conv2d_avg_pool_sigmoid_sum
 # source: conv2d_avg_pool_sigmoid_sum.yaml (sha256 f0887759fb84f5e3)
 # backend: cuda, sm_90a
-# templates: frame/head.py.jinja (sha256 c6785ef727796589)
+# templates: frame/head.py.jinja (sha256 f789a124b9c0747b)
 # identities: the mean before conv2d, add
 # render again: kernelgen render conv2d_avg_pool_sigmoid_sum
 """2-D convolution, mean of windows, sigmoid, then the sum of an image.
@@ -144,7 +144,7 @@ constexpr int kOutputs = 6;  // of a row, of a block
 constexpr int kFours = 3;  // that cover a row's windows, from an aligned one on
 constexpr int kThreads = (kStrips * kFours + 31) / 32 * 32;
 // Without so many of a multiprocessor, the compiler delays reads to make room for more.
-constexpr int kBlocks = kThreads < 512 ? 512 / kThreads : 1;
+constexpr int kBlocks = kThreads < 1024 ? 1024 / kThreads : 1;
 // A row's outputs are kPieces pieces; of each, kLanes threads compute kEach, kLanes apart.
 constexpr int kLanes = 8, kEach = 1, kPieces = 1;
 // A strip's windows span kLines lines, kPitch rows apart, of which kBatch are read at once. Windows
@@ -159,7 +159,7 @@ struct Arguments {
   int height, count_h, width, count_w;
 };
 
-// What is read of four neighbours.
+// Operands of four neighbours.
 struct Four {
   Vector<float> pad;
 };
@@ -346,7 +346,7 @@ struct MainSizes {
   static constexpr int out_d = 1, out_h = 95, out_w = 95;
 };
 
-// What is read for each element of out, or for several.
+// Operands that are read for each element of out, or for several.
 struct Beside {
   const float* bias;
   int64_t bias_inner, bias_size;

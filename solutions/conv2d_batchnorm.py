@@ -2,7 +2,7 @@
 # problem: conv2d_batchnorm
 # source: conv2d_batchnorm.yaml (sha256 44badd81d483b4eb)
 # backend: cuda, sm_90a
-# templates: frame/head.py.jinja (sha256 c1978b3f49ebb22b)
+# templates: frame/head.py.jinja (sha256 3b81a44229c20240)
 # render again: kernelgen render conv2d_batchnorm
 """2-D convolution, BatchNorm2d in training mode, then a factor.
 
@@ -1297,7 +1297,7 @@ struct Arguments {
   int64_t rows, length, inner, piece;
 };
 
-// What is gathered of an element.
+// Values of an element that are gathered.
 struct Values {
   float means, variances, pixel_counts;
 };

@@ -2,7 +2,7 @@
 # problem: conv2d_depthwise_relu6
 # source: conv2d_depthwise_relu6.yaml (sha256 20be119546433f2b)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 460006f9cff28ec0)
+# templates: frame/head.py.jinja (sha256 f319fedc4af7987b)
 # render again: kernelgen render conv2d_depthwise_relu6
 """2-D convolution of each channel by itself, then ReLU6.
 
@@ -91,7 +91,7 @@ struct MainSizes {
   static constexpr int out_d = 1, out_h = 512, out_w = 512;
 };
 
-// What is read for each element of out, or for several.
+// Operands that are read for each element of out, or for several.
 struct Beside {
   const float* bias;
   int64_t bias_inner, bias_size;

@@ -2,7 +2,7 @@
 # problem: conv2d_groupnorm_max_pool
 # source: conv2d_groupnorm_max_pool.yaml (sha256 6ade687d78e2e9ee)
 # backend: cuda, sm_90a
-# templates: frame/head.py.jinja (sha256 c6785ef727796589)
+# templates: frame/head.py.jinja (sha256 f789a124b9c0747b)
 # render again: kernelgen render conv2d_groupnorm_max_pool
 """2-D convolution, GroupNorm, a factor for each channel, a maximum of windows, clamped.
 
@@ -196,7 +196,7 @@ struct MainSizes {
   static constexpr int out_d = 1, out_h = 126, out_w = 126;
 };
 
-// What is read for each element of out, or for several.
+// Operands that are read for each element of out, or for several.
 struct Beside {
   const float* bias;
   int64_t bias_inner, bias_size;
@@ -1334,7 +1334,7 @@ struct Arguments {
   int64_t rows, length;
 };
 
-// What is gathered of an element.
+// Values of an element that are gathered.
 struct Values {
   float means, variances;
 };
@@ -1480,7 +1480,7 @@ constexpr int kOutputs = 31;  // of a row, of a block
 constexpr int kFours = 31;  // that cover a row's windows, from an aligned one on
 constexpr int kThreads = (kStrips * kFours + 31) / 32 * 32;
 // Without so many of a multiprocessor, the compiler delays reads to make room for more.
-constexpr int kBlocks = kThreads < 512 ? 512 / kThreads : 1;
+constexpr int kBlocks = kThreads < 1024 ? 1024 / kThreads : 1;
 // A row's outputs are kPieces pieces; of each, kLanes threads compute kEach, kLanes apart.
 constexpr int kLanes = 32, kEach = 1, kPieces = 1;
 // A strip's windows span kLines lines, kPitch rows apart, of which kBatch are read at once. Windows
@@ -1512,7 +1512,7 @@ __device__ float gathered(float grouped, float bias, float mean, float rsqrt, fl
   return ((grouped + bias - mean) * rsqrt * weight + bias_2) * scale;
 }
 
-// What is read of four neighbours.
+// Operands of four neighbours.
 struct Four {
   Vector<float> grouped;
   Vector<float> bias;

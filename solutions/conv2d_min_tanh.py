@@ -2,7 +2,7 @@
 # problem: conv2d_min_tanh
 # source: conv2d_min_tanh.yaml (sha256 378ee22ce3319253)
 # backend: cuda, sm_90a
-# templates: frame/head.py.jinja (sha256 460006f9cff28ec0)
+# templates: frame/head.py.jinja (sha256 f319fedc4af7987b)
 # render again: kernelgen render conv2d_min_tanh
 """2-D convolution, the minimum of each pixel's channels, then tanh twice.
 
@@ -107,7 +107,7 @@ struct MainSizes {
   static constexpr int out_d = 1, out_h = 254, out_w = 254;
 };
 
-// What is read for each element of out, or for several.
+// Operands that are read for each element of out, or for several.
 struct Beside {
   const float* bias;
   int64_t bias_inner, bias_size;

@@ -2,7 +2,7 @@
 # problem: conv3d_max_pool_logsumexp
 # source: conv3d_max_pool_logsumexp.yaml (sha256 8bec1003e7ddfb8a)
 # backend: cuda, sm_90a
-# templates: frame/head.py.jinja (sha256 692030152805badc)
+# templates: frame/head.py.jinja (sha256 27e0300761fdaba0)
 # render again: kernelgen render conv3d_max_pool_logsumexp
 """3-D convolution, maximum of windows, logsumexp of the channels, then ReLU.
 
@@ -171,7 +171,7 @@ struct MainSizes {
   static constexpr int out_d = 32, out_h = 128, out_w = 128;
 };
 
-// What is read for each element of out, or for several.
+// Operands that are read for each element of out, or for several.
 struct Beside {
   const float* bias;
   int64_t bias_inner, bias_size;
@@ -1086,7 +1086,7 @@ constexpr int kOutputs = 64;  // of a row, of a block
 constexpr int kFours = 16;  // that cover a row's windows, from an aligned one on
 constexpr int kThreads = (kStrips * kFours + 31) / 32 * 32;
 // Without so many of a multiprocessor, the compiler delays reads to make room for more.
-constexpr int kBlocks = kThreads < 512 ? 512 / kThreads : 1;
+constexpr int kBlocks = kThreads < 1024 ? 1024 / kThreads : 1;
 // A row's outputs are kPieces pieces; of each, kLanes threads compute kEach, kLanes apart.
 constexpr int kLanes = 32, kEach = 2, kPieces = 1;
 // A strip's windows span kLines lines, kPitch rows apart, of which kBatch are read at once. Windows
@@ -1101,7 +1101,7 @@ struct Arguments {
   int depth, count_d, height, count_h, width, count_w;
 };
 
-// What is read of four neighbours.
+// Operands of four neighbours.
 struct Four {
   Vector<float> lines;
 };

@@ -2,7 +2,7 @@
 # problem: conv_transpose3d_batchnorm_pool
 # source: conv_transpose3d_batchnorm_pool.yaml (sha256 af34f9b06022f5b2)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 c6785ef727796589)
+# templates: frame/head.py.jinja (sha256 f789a124b9c0747b)
 # identities: the mean before sub, mul, add
 # render again: kernelgen render conv_transpose3d_batchnorm_pool
 """3-D transposed convolution of stride 2, BatchNorm3d in training mode, two mean pools.
@@ -758,7 +758,7 @@ struct Arguments {
   int64_t rows, length, inner, piece;
 };
 
-// What is gathered of an element.
+// Values of an element that are gathered.
 struct Values {
   float means, variances, pixel_counts;
 };
@@ -884,7 +884,7 @@ constexpr int kOutputs = 15;  // of a row, of a block
 constexpr int kFours = 8;  // that cover a row's windows, from an aligned one on
 constexpr int kThreads = (kStrips * kFours + 31) / 32 * 32;
 // Without so many of a multiprocessor, the compiler delays reads to make room for more.
-constexpr int kBlocks = kThreads < 512 ? 512 / kThreads : 1;
+constexpr int kBlocks = kThreads < 1024 ? 1024 / kThreads : 1;
 // A row's outputs are kPieces pieces; of each, kLanes threads compute kEach, kLanes apart.
 constexpr int kLanes = 16, kEach = 1, kPieces = 1;
 // A strip's windows span kLines lines, kPitch rows apart, of which kBatch are read at once. Windows
@@ -911,7 +911,7 @@ __device__ float gathered(float pool3d, float mean, float rsqrt, float weight, f
   return (pool3d - mean) * rsqrt * weight + bias;
 }
 
-// What is read of four neighbours.
+// Operands of four neighbours.
 struct Four {
   Vector<float> pool3d;
   Vector<float> mean;

@@ -2,7 +2,7 @@
 # problem: conv_transpose3d_logsumexp
 # source: conv_transpose3d_logsumexp.yaml (sha256 d4cf399058e644da)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 460006f9cff28ec0)
+# templates: frame/head.py.jinja (sha256 f319fedc4af7987b)
 # render again: kernelgen render conv_transpose3d_logsumexp
 """3-D transposed convolution of stride 2, logsumexp of the channels, gated and clamped.
 
@@ -129,7 +129,7 @@ struct MainSizes {
   static constexpr int out_d = 31, out_h = 63, out_w = 63;
 };
 
-// What is read for each element of out, or for several.
+// Operands that are read for each element of out, or for several.
 struct Beside {
   const float* bias;
   int64_t bias_inner, bias_size;

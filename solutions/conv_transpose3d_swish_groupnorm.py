@@ -2,7 +2,7 @@
 # problem: conv_transpose3d_swish_groupnorm
 # source: conv_transpose3d_swish_groupnorm.yaml (sha256 02647484576f3b6e)
 # backend: cuda, sm_90a
-# templates: frame/head.py.jinja (sha256 c1978b3f49ebb22b)
+# templates: frame/head.py.jinja (sha256 3b81a44229c20240)
 # render again: kernelgen render conv_transpose3d_swish_groupnorm
 """3-D transposed convolution of stride 2, swish, GroupNorm, then hardswish.
 
@@ -228,7 +228,7 @@ struct MainSizes {
   static constexpr int out_d = 31, out_h = 63, out_w = 63;
 };
 
-// What is read for each element of out, or for several.
+// Operands that are read for each element of out, or for several.
 struct Beside {
   const float* bias;
   int64_t bias_inner, bias_size;
@@ -1401,7 +1401,7 @@ struct Arguments {
   int64_t rows, length;
 };
 
-// What is gathered of an element.
+// Values of an element that are gathered.
 struct Values {
   float means, variances;
 };

@@ -2,7 +2,7 @@
 # problem: cross_entropy
 # source: cross_entropy.yaml (sha256 18b6f2a2254b92b5)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 8b0019d469f21357)
+# templates: frame/head.py.jinja (sha256 54c73f6da4d460d0)
 # render again: kernelgen render cross_entropy
 """cross entropy of logits and class indices.
 
@@ -241,7 +241,7 @@ struct Arguments {
   int64_t rows, length;
 };
 
-// What is gathered of an element.
+// Values of an element that are gathered.
 struct Values {
   float fill, where;
 };

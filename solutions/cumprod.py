@@ -2,7 +2,7 @@
 # problem: cumprod
 # source: cumprod.yaml (sha256 0537db9810ef38a6)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 ff91a88d1c7eb8b1)
+# templates: frame/head.py.jinja (sha256 d0190d21df05ee55)
 # render again: kernelgen render cumprod
 """cumulative product along dimension 1.
 
@@ -69,7 +69,7 @@ __device__ double combined(double before, double after) {
       product) : product;
 }
 
-// What is read of four neighbours.
+// Operands of four neighbours.
 struct Four {
   Vector<float> x;
 };

@@ -2,7 +2,7 @@
 # problem: cumsum_reverse
 # source: cumsum_reverse.yaml (sha256 d46a1aa8e07eb854)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 ff91a88d1c7eb8b1)
+# templates: frame/head.py.jinja (sha256 d0190d21df05ee55)
 # render again: kernelgen render cumsum_reverse
 """cumulative sum along dimension 1 from its end.
 
@@ -64,7 +64,7 @@ struct Arguments {
 
 __device__ double combined(double before, double after) { return before + after; }
 
-// What is read of four neighbours.
+// Operands of four neighbours.
 struct Four {
   Vector<float> x;
 };

@@ -2,7 +2,7 @@
 # problem: elu
 # source: elu.yaml (sha256 8c40ad8e7d286909)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 14551939c28d8d11)
+# templates: frame/head.py.jinja (sha256 3b4eced57886e434)
 # render again: kernelgen render elu
 """ELU, element by element.
 

@@ -2,7 +2,7 @@
 # problem: frobenius_norm
 # source: frobenius_norm.yaml (sha256 d6daa137c147d958)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 e88a133ea9bc6ed4)
+# templates: frame/head.py.jinja (sha256 626020187cd85d1b)
 # render again: kernelgen render frobenius_norm
 """x divided by its Frobenius norm.
 

@@ -2,7 +2,7 @@
 # problem: gelu
 # source: gelu.yaml (sha256 d257a677875d4570)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 6d035629bd5a6204)
+# templates: frame/head.py.jinja (sha256 f2150ec275e79c59)
 # render again: kernelgen render gelu
 """GELU by erf, element by element.
 

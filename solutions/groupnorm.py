@@ -2,7 +2,7 @@
 # problem: groupnorm
 # source: groupnorm.yaml (sha256 2bc0d39570060c83)
 # backend: cuda, sm_90a
-# templates: frame/head.py.jinja (sha256 238bb10e028e2541)
+# templates: frame/head.py.jinja (sha256 c5f64b826f1f4941)
 # schedule: sets=2 workers=256 vectors=4 slots=14 ahead=4 listeners=2
 # render again: kernelgen render groupnorm
 """GroupNorm with a per-channel affine map over any number of spatial dimensions.
@@ -51,7 +51,7 @@ struct Arguments {
   int64_t bias_inner, bias_size;
 };
 
-// What the fast kernel is written for; the number of segments is free.
+// Sizes that the fast kernel is written for; the number of segments is free.
 constexpr int kLength = 2097152;
 constexpr unsigned kWeightInner = 262144, kWeightSize = 64;
 constexpr unsigned kBiasInner = 262144, kBiasSize = 64;
@@ -144,7 +144,7 @@ __device__ void spread(const float4& vector, float* values) {
   values[3] = vector.w;
 }
 
-// What the map of four neighbours needs beside them.
+// Operands of the map of four neighbours beside them.
 struct Beside {
   float weight;
   float bias;
@@ -180,7 +180,7 @@ __device__ Sums row_sum(Sums own) {
   return warp_sum(lane < warps ? parts[lane] : nothing());
 }
 
-// What a row of threads has.
+// The slice of a row of threads.
 struct Slice {
   int64_t segment;
   int64_t begin, end;  // within the segment
@@ -318,7 +318,7 @@ __device__ bool is_over(uint64_t* barrier, unsigned parity) {
   return over != 0;
 }
 
-// What the L2 cache is to do with what is copied: keep it rather than what is written.
+// The L2 cache's orders for what is copied: keep it rather than what is written.
 __device__ uint64_t kept() {
   uint64_t policy;
   asm("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(policy));
@@ -430,7 +430,7 @@ constexpr int kSlotBytes = kSlotLength * static_cast<int>(sizeof(float));
 constexpr int kRingBytes = kSlots * kSlotBytes;
 constexpr unsigned kNoSlice = ~0u;  // all have been drawn
 
-// What blocks publish: all bits are set before the launch.
+// Statistics that blocks publish: all bits are set before the launch.
 struct Board {
   uint64_t* parts;  // (segments, kSlices, kWords)
   unsigned* drawn;  // slices, less one

@@ -2,7 +2,7 @@
 # problem: groupnorm_silu_add
 # source: groupnorm_silu_add.yaml (sha256 fc6100befea13341)
 # backend: cuda, sm_90a
-# templates: frame/head.py.jinja (sha256 43284230e827e979)
+# templates: frame/head.py.jinja (sha256 65be226582b3facb)
 # schedule: sets=2 workers=256 vectors=4 slots=14 ahead=4 listeners=1
 # render again: kernelgen render groupnorm_silu_add
 """GroupNorm with a per-channel affine map, SiLU, then a residual is added.
@@ -81,7 +81,7 @@ struct Arguments {
   int64_t bias_inner, bias_size;
 };
 
-// What the fast kernel is written for; the number of segments is free.
+// Sizes that the fast kernel is written for; the number of segments is free.
 constexpr int kLength = 524288;
 constexpr unsigned kWeightInner = 65536, kWeightSize = 256;
 constexpr unsigned kBiasInner = 65536, kBiasSize = 256;
@@ -179,7 +179,7 @@ __device__ void load_constant(float (&values)[4], const float* from) {
   spread(__ldg(reinterpret_cast<const float4*>(from)), values);
 }
 
-// What the map of four neighbours needs beside them.
+// Operands of the map of four neighbours beside them.
 struct Beside {
   float weight;
   float bias;
@@ -217,7 +217,7 @@ __device__ Sums row_sum(Sums own) {
   return warp_sum(lane < warps ? parts[lane] : nothing());
 }
 
-// What a row of threads has.
+// The slice of a row of threads.
 struct Slice {
   int64_t segment;
   int64_t begin, end;  // within the segment
@@ -355,7 +355,7 @@ __device__ bool is_over(uint64_t* barrier, unsigned parity) {
   return over != 0;
 }
 
-// What the L2 cache is to do with what is copied: keep it rather than what is written.
+// The L2 cache's orders for what is copied: keep it rather than what is written.
 __device__ uint64_t kept() {
   uint64_t policy;
   asm("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(policy));
@@ -460,7 +460,7 @@ constexpr int kSlotBytes = kSlotLength * static_cast<int>(sizeof(float));
 constexpr int kRingBytes = kSlots * kSlotBytes;
 constexpr unsigned kNoSlice = ~0u;  // all have been drawn
 
-// What blocks publish: all bits are set before the launch.
+// Statistics that blocks publish: all bits are set before the launch.
 struct Board {
   uint64_t* parts;  // (segments, kSlices, kWords)
   unsigned* drawn;  // slices, less one
@@ -576,7 +576,7 @@ __device__ void sum_slot(Shared& shared, int slot, const float4* ring, int worke
   }
 }
 
-// What the map of a slot needs beside its values. It is loaded before the statistics are there.
+// Operands of a slot's map beside its values, loaded before the statistics are there.
 __device__ void load_besides(
     const Arguments& a, const Shared& shared, int slot, int worker,
     Beside (&beside)[kVectors]) {

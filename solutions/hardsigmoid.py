@@ -2,7 +2,7 @@
 # problem: hardsigmoid
 # source: hardsigmoid.yaml (sha256 545ed37101c1f8c4)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 6d035629bd5a6204)
+# templates: frame/head.py.jinja (sha256 f2150ec275e79c59)
 # render again: kernelgen render hardsigmoid
 """HardSigmoid, element by element.
 

@@ -2,7 +2,7 @@
 # problem: hinge_loss
 # source: hinge_loss.yaml (sha256 9a29d5fd064ec2d2)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 a9e18c3ef87fd854)
+# templates: frame/head.py.jinja (sha256 91721d11b5c56be5)
 # render again: kernelgen render hinge_loss
 """hinge loss.
 

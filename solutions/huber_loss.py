@@ -2,7 +2,7 @@
 # problem: huber_loss
 # source: huber_loss.yaml (sha256 6c0ee69778e7aab0)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 e88ebb000d915347)
+# templates: frame/head.py.jinja (sha256 16f1f6c61ab8a6d4)
 # render again: kernelgen render huber_loss
 """Huber loss (smooth L1 with beta 1).
 

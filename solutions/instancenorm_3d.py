@@ -2,7 +2,7 @@
 # problem: instancenorm_3d
 # source: instancenorm_3d.yaml (sha256 5702e9eb5e41c361)
 # backend: cuda, sm_90a
-# templates: frame/head.py.jinja (sha256 238bb10e028e2541)
+# templates: frame/head.py.jinja (sha256 c5f64b826f1f4941)
 # schedule: sets=2 workers=256 vectors=4 slots=14 ahead=4 listeners=2
 # render again: kernelgen render instancenorm_3d
 """InstanceNorm3d with a per-channel affine map, without running statistics.
@@ -52,7 +52,7 @@ struct Arguments {
   int64_t bias_inner, bias_size;
 };
 
-// What the fast kernel is written for; the number of segments is free.
+// Sizes that the fast kernel is written for; the number of segments is free.
 constexpr int kLength = 524288;
 constexpr unsigned kWeightInner = 524288, kWeightSize = 32;
 constexpr unsigned kBiasInner = 524288, kBiasSize = 32;
@@ -145,7 +145,7 @@ __device__ void spread(const float4& vector, float* values) {
   values[3] = vector.w;
 }
 
-// What the map of four neighbours needs beside them.
+// Operands of the map of four neighbours beside them.
 struct Beside {
   float weight;
   float bias;
@@ -181,7 +181,7 @@ __device__ Sums row_sum(Sums own) {
   return warp_sum(lane < warps ? parts[lane] : nothing());
 }
 
-// What a row of threads has.
+// The slice of a row of threads.
 struct Slice {
   int64_t segment;
   int64_t begin, end;  // within the segment
@@ -319,7 +319,7 @@ __device__ bool is_over(uint64_t* barrier, unsigned parity) {
   return over != 0;
 }
 
-// What the L2 cache is to do with what is copied: keep it rather than what is written.
+// The L2 cache's orders for what is copied: keep it rather than what is written.
 __device__ uint64_t kept() {
   uint64_t policy;
   asm("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(policy));
@@ -424,7 +424,7 @@ constexpr int kSlotBytes = kSlotLength * static_cast<int>(sizeof(float));
 constexpr int kRingBytes = kSlots * kSlotBytes;
 constexpr unsigned kNoSlice = ~0u;  // all have been drawn
 
-// What blocks publish: all bits are set before the launch.
+// Statistics that blocks publish: all bits are set before the launch.
 struct Board {
   uint64_t* parts;  // (segments, kSlices, kWords)
   unsigned* drawn;  // slices, less one

@@ -2,7 +2,7 @@
 # problem: kl_div
 # source: kl_div.yaml (sha256 bdf713384af0690e)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 8b0019d469f21357)
+# templates: frame/head.py.jinja (sha256 54c73f6da4d460d0)
 # render again: kernelgen render kl_div
 """Kullback-Leibler divergence of two distributions a row.
 

@@ -2,7 +2,7 @@
 # problem: l2norm
 # source: l2norm.yaml (sha256 e76cc56ae7bc3a30)
 # backend: cuda, sm_90a
-# templates: frame/head.py.jinja (sha256 0a1b61245afaf455)
+# templates: frame/head.py.jinja (sha256 3129ae254518e317)
 # schedule: sets=2 workers=256 vectors=5 slots=11 ahead=4 listeners=1
 # render again: kernelgen render l2norm
 """x divided by its Euclidean norm along dimension 1.
@@ -46,7 +46,7 @@ struct Arguments {
   int64_t segments, length;
 };
 
-// What the fast kernel is written for; the number of segments is free.
+// Sizes that the fast kernel is written for; the number of segments is free.
 constexpr int kLength = 65535;
 constexpr int kBatch = 20;  // values that a thread sums in float
 
@@ -142,7 +142,7 @@ __device__ Sums row_sum(Sums own) {
   return warp_sum(lane < warps ? parts[lane] : nothing());
 }
 
-// What a row of threads has.
+// The slice of a row of threads.
 struct Slice {
   int64_t segment;
   int64_t begin, end;  // within the segment
@@ -276,7 +276,7 @@ __device__ bool is_over(uint64_t* barrier, unsigned parity) {
   return over != 0;
 }
 
-// What the L2 cache is to do with what is copied: keep it rather than what is written.
+// The L2 cache's orders for what is copied: keep it rather than what is written.
 __device__ uint64_t kept() {
   uint64_t policy;
   asm("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(policy));
@@ -381,7 +381,7 @@ constexpr unsigned kNoSlice = ~0u;  // all have been drawn
 
 constexpr int kLine = 32;  // values that memory moves at once
 
-// What is in a slot. A segment is cut where slots are full, from the 128 bytes on that its first
+// The piece in a slot. A segment is cut where slots are full, from the 128 bytes on that its first
 // value is in; they may begin before it, and its last vector may end after it.
 struct Content {
   int begin, end;    // of the slice, within the slot
@@ -403,7 +403,7 @@ __device__ bool is_whole(const Content& content, int worker) {
   return content.begin <= first && content.end >= end;
 }
 
-// What blocks publish: all bits are set before the launch.
+// Statistics that blocks publish: all bits are set before the launch.
 struct Board {
   uint64_t* parts;  // (segments, kSlices, kWords)
   unsigned* drawn;  // slices, less one

@@ -2,7 +2,7 @@
 # problem: layernorm
 # source: layernorm.yaml (sha256 a1349057673b5b7f)
 # backend: cuda, sm_90a
-# templates: frame/head.py.jinja (sha256 238bb10e028e2541)
+# templates: frame/head.py.jinja (sha256 c5f64b826f1f4941)
 # schedule: threads=448 ahead=5
 # render again: kernelgen render layernorm
 """LayerNorm over three trailing dimensions with an affine map for each element.
@@ -50,7 +50,7 @@ struct Arguments {
   int64_t bias_inner, bias_size;
 };
 
-// What the fast kernel is written for; the number of segments is free.
+// Sizes that the fast kernel is written for; the number of segments is free.
 constexpr int kLength = 4194304;
 constexpr unsigned kWeightInner = 1, kWeightSize = 4194304;
 constexpr unsigned kBiasInner = 1, kBiasSize = 4194304;
@@ -148,7 +148,7 @@ __device__ void load_constant(float (&values)[4], const float* from) {
   spread(__ldg(reinterpret_cast<const float4*>(from)), values);
 }
 
-// What the map of four neighbours needs beside them.
+// Operands of the map of four neighbours beside them.
 struct Beside {
   float bias[4];
 };
@@ -174,7 +174,7 @@ __device__ Sums row_sum(Sums own) {
   return warp_sum(lane < warps ? parts[lane] : nothing());
 }
 
-// What a row of threads has.
+// The slice of a row of threads.
 struct Slice {
   int64_t segment;
   int64_t begin, end;  // within the segment
@@ -303,7 +303,7 @@ __device__ void wait(uint64_t* barrier, unsigned parity) {
       "@!over bra again; }" ::"r"(shared_address(barrier)), "r"(parity) : "memory");
 }
 
-// What the L2 cache is to do with what is copied: let go of it rather than of the bias.
+// The L2 cache's orders for what is copied: let go of it rather than of the bias.
 __device__ uint64_t released() {
   uint64_t policy;
   asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));

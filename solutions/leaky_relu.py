@@ -2,7 +2,7 @@
 # problem: leaky_relu
 # source: leaky_relu.yaml (sha256 0a4ee2db4b95fe4c)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 14551939c28d8d11)
+# templates: frame/head.py.jinja (sha256 3b4eced57886e434)
 # render again: kernelgen render leaky_relu
 """LeakyReLU, element by element.
 

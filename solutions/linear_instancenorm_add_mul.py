@@ -2,7 +2,7 @@
 # problem: linear_instancenorm_add_mul
 # source: linear_instancenorm_add_mul.yaml (sha256 9f30f4d36f97cc7e)
 # backend: cuda, sm_90a
-# templates: frame/head.py.jinja (sha256 9875e6251fe9fb4e)
+# templates: frame/head.py.jinja (sha256 b55998861db80657)
 # render again: kernelgen render linear_instancenorm_add_mul
 """Linear, InstanceNorm over each row's features, then (h + y) * y.
 
@@ -67,7 +67,7 @@ struct Operand {
   int64_t depth_stride;
 };
 
-// What the split of an operand leaves; the counts begin as zeros.
+// Findings of the split of an operand; the counts begin as zeros.
 struct Halves {
   unsigned* any_wide;  // whether any row is wide
   unsigned* lost;      // (batches, rows): elements that hi + lo does not hold
@@ -350,7 +350,7 @@ __device__ unsigned shared_address(const void* pointer) {
   return static_cast<unsigned>(__cvta_generic_to_shared(pointer));
 }
 
-// What the threads of a cluster have written in shared memory before is seen after it.
+// Writes of a cluster's threads in shared memory before it are seen after it.
 __device__ void cluster_sync() {
   asm volatile("barrier.cluster.arrive.release;\nbarrier.cluster.wait.acquire;" ::: "memory");
 }
@@ -408,7 +408,7 @@ struct Box {
   int depth, row, batch, part;
 };
 
-// What of a box lies outside of the tensor arrives as zeros.
+// Elements of a box outside of the tensor arrive as zeros.
 __device__ void copy_box(
     unsigned to, const CUtensorMap* tensor, const Box& from, uint64_t* barrier, uint64_t policy) {
   asm volatile(
@@ -888,7 +888,7 @@ cudaError_t launch(Arguments a, void* workspace, cudaStream_t stream) {
   const int64_t columns = a.batches * kColumns;
   lay_out(workspace, rows, columns, a.halves_a, a.halves_b);
   cudaMemsetAsync(workspace, 0, (2 + rows + columns) * sizeof(unsigned), stream);
-  // What is split last is still in the L2 cache when the product begins.
+  // The operand that is split last is still in the L2 cache when the product begins.
   launch_kernel(stream, split::split_rows, a.batches * a.b.rows, split::kRowThreads, 0, 0,
                 false, a.b, a.halves_b);
   launch_kernel(stream, split::split_rows, a.batches * a.a.rows, split::kRowThreads, 0, 0,
@@ -945,7 +945,7 @@ struct Arguments {
   int64_t segments, length;
 };
 
-// What the fast kernel is written for; the number of segments is free.
+// Sizes that the fast kernel is written for; the number of segments is free.
 constexpr int kLength = 8192;
 constexpr int kBatch = 4;  // values that a thread sums in float
 
@@ -1030,7 +1030,7 @@ __device__ void load_constant(float (&values)[4], const float* from) {
   spread(__ldg(reinterpret_cast<const float4*>(from)), values);
 }
 
-// What the map of four neighbours needs beside them.
+// Operands of the map of four neighbours beside them.
 struct Beside {
   float y_apart[4];
 };
@@ -1064,7 +1064,7 @@ __device__ Sums row_sum(Sums own) {
   return warp_sum(lane < warps ? parts[lane] : nothing());
 }
 
-// What a row of threads has.
+// The slice of a row of threads.
 struct Slice {
   int64_t segment;
   int64_t begin, end;  // within the segment

@@ -2,7 +2,7 @@
 # problem: log_softmax
 # source: log_softmax.yaml (sha256 172b4fab7bdefbfe)
 # backend: cuda, sm_90a
-# templates: frame/head.py.jinja (sha256 0a1b61245afaf455)
+# templates: frame/head.py.jinja (sha256 3129ae254518e317)
 # schedule: sets=2 workers=256 vectors=4 slots=14 ahead=4 listeners=2
 # render again: kernelgen render log_softmax
 """logarithm of softmax along dimension 1.
@@ -45,7 +45,7 @@ struct Arguments {
   int64_t segments, length;
 };
 
-// What the fast kernel is written for; the number of segments is free.
+// Sizes that the fast kernel is written for; the number of segments is free.
 constexpr int kLength = 393216;
 constexpr int kBatch = 16;  // values that a thread sums in float
 
@@ -73,7 +73,7 @@ struct Sums {
 
 __device__ Sums nothing() { return {-INFINITY, 0.0}; }
 
-// What is subtracted from values of that maximum: exp(-inf - -inf) would be a NaN.
+// The number that is subtracted from values of that maximum: exp(-inf - -inf) would be a NaN.
 __device__ float origin_of(float max) { return max == -INFINITY ? 0.0f : max; }
 
 __device__ Sums operator+(const Sums& a, const Sums& b) {
@@ -167,7 +167,7 @@ __device__ Sums row_sum(Sums own) {
   return warp_sum(lane < warps ? parts[lane] : nothing());
 }
 
-// What a row of threads has.
+// The slice of a row of threads.
 struct Slice {
   int64_t segment;
   int64_t begin, end;  // within the segment
@@ -301,7 +301,7 @@ __device__ bool is_over(uint64_t* barrier, unsigned parity) {
   return over != 0;
 }
 
-// What the L2 cache is to do with what is copied: keep it rather than what is written.
+// The L2 cache's orders for what is copied: keep it rather than what is written.
 __device__ uint64_t kept() {
   uint64_t policy;
   asm("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(policy));
@@ -404,7 +404,7 @@ constexpr int kSlotBytes = kSlotLength * static_cast<int>(sizeof(float));
 constexpr int kRingBytes = kSlots * kSlotBytes;
 constexpr unsigned kNoSlice = ~0u;  // all have been drawn
 
-// What blocks publish: all bits are set before the launch.
+// Statistics that blocks publish: all bits are set before the launch.
 struct Board {
   uint64_t* parts;  // (segments, kSlices, kWords)
   unsigned* drawn;  // slices, less one

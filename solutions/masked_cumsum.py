@@ -2,7 +2,7 @@
 # problem: masked_cumsum
 # source: masked_cumsum.yaml (sha256 c83d0dc153018f7d)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 d6b90b881fcd0a65)
+# templates: frame/head.py.jinja (sha256 cfc444050a7a2514)
 # render again: kernelgen render masked_cumsum
 """cumulative sum along dimension 1 of what a mask leaves.
 
@@ -70,7 +70,7 @@ __device__ float gathered(float x, bool mask) {
   return x * mask;
 }
 
-// What is read of four neighbours.
+// Operands of four neighbours.
 struct Four {
   Vector<float> x;
   Vector<bool> mask;

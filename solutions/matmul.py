@@ -2,7 +2,7 @@
 # problem: matmul
 # source: matmul.yaml (sha256 6559d7e5f7031c9c)
 # backend: cuda, sm_90a
-# templates: frame/head.py.jinja (sha256 88358cca3f2a2968)
+# templates: frame/head.py.jinja (sha256 0d4f6f7600f60d23)
 # schedule: tile_columns=128 group_rows=8
 # render again: kernelgen render matmul
 """Product of two square matrices.
@@ -65,7 +65,7 @@ struct Operand {
   int64_t depth_stride;
 };
 
-// What the split of an operand leaves; the counts begin as zeros.
+// Findings of the split of an operand; the counts begin as zeros.
 struct Halves {
   unsigned* any_wide;  // whether any row is wide
   unsigned* lost;      // (batches, rows): elements that hi + lo does not hold
@@ -348,7 +348,7 @@ __device__ unsigned shared_address(const void* pointer) {
   return static_cast<unsigned>(__cvta_generic_to_shared(pointer));
 }
 
-// What the threads of a cluster have written in shared memory before is seen after it.
+// Writes of a cluster's threads in shared memory before it are seen after it.
 __device__ void cluster_sync() {
   asm volatile("barrier.cluster.arrive.release;\nbarrier.cluster.wait.acquire;" ::: "memory");
 }
@@ -406,7 +406,7 @@ struct Box {
   int depth, row, batch, part;
 };
 
-// What of a box lies outside of the tensor arrives as zeros.
+// Elements of a box outside of the tensor arrive as zeros.
 __device__ void copy_box(
     unsigned to, const CUtensorMap* tensor, const Box& from, uint64_t* barrier, uint64_t policy) {
   asm volatile(
@@ -993,7 +993,7 @@ cudaError_t launch(Arguments a, void* workspace, cudaStream_t stream) {
   const int64_t columns = a.batches * kColumns;
   lay_out(workspace, rows, columns, a.halves_a, a.halves_b);
   cudaMemsetAsync(workspace, 0, (2 + rows + columns) * sizeof(unsigned), stream);
-  // What is split last is still in the L2 cache when the product begins.
+  // The operand that is split last is still in the L2 cache when the product begins.
   launch_kernel(stream, split::split_strips,
                 ceil_div(a.b.rows, split::kStripRows) * a.batches * split::kStripBlocks,
                 split::kStripThreads, split::kStripBytes, split::kStripBlocks, false, a.b,

@@ -2,7 +2,7 @@
 # problem: matmul_narrow
 # source: matmul_narrow.yaml (sha256 65f1c9b5935f6bda)
 # backend: cuda, sm_90a
-# templates: frame/head.py.jinja (sha256 88358cca3f2a2968)
+# templates: frame/head.py.jinja (sha256 0d4f6f7600f60d23)
 # render again: kernelgen render matmul_narrow
 """Product of a large and a narrow matrix.
 
@@ -625,7 +625,7 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor)
   // Two stages at a time: products in flight at the end of a loop's body would be serialised.
 #pragma unroll 1
   for (int pair = 0; pair < kStages; pair += 2) {
-    // What products in flight read and write: of the first and second half of a stage.
+    // Operands and sums of products in flight: of the first and second half of a stage.
     Fragment fragments[2];
     float sums[2][kSums];
     const auto end_stage = [&](int stage, auto late) {

@@ -2,7 +2,7 @@
 # problem: matmul_tall_skinny
 # source: matmul_tall_skinny.yaml (sha256 cc3f68b3c9a78e7e)
 # backend: cuda, sm_90a
-# templates: frame/head.py.jinja (sha256 88358cca3f2a2968)
+# templates: frame/head.py.jinja (sha256 0d4f6f7600f60d23)
 # render again: kernelgen render matmul_tall_skinny
 """Product of a tall and a wide matrix.
 
@@ -57,7 +57,7 @@ struct Operand {
   int64_t depth_stride;
 };
 
-// What the split of an operand leaves; the counts begin as zeros.
+// Findings of the split of an operand; the counts begin as zeros.
 struct Halves {
   unsigned* any_wide;  // whether any row is wide
   unsigned* lost;      // (batches, rows): elements that hi + lo does not hold
@@ -567,7 +567,7 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor)
   const int of_lane = of_warp + lane / 4 * kQuad;
   Columns columns;
   load_columns(columns, a.halves_b, batch, of_lane);
-  // What the lane puts out: one of its quads, of four rows.
+  // The lane's result: one of its quads, of four rows.
   const int column = of_lane + lane % 2 * kQuadsApart;
   const Column* beside = columns_beside + (column - first_column);
   for (int stage = 0; stage < stages; ++stage) {

@@ -2,7 +2,7 @@
 # problem: max_middle
 # source: max_middle.yaml (sha256 20f37c45e11ddd34)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 28c787f04bd3222a)
+# templates: frame/head.py.jinja (sha256 3834248b6d5b5beb)
 # render again: kernelgen render max_middle
 """maximum over dimension 1.
 

@@ -2,7 +2,7 @@
 # problem: max_pool_3d
 # source: max_pool_3d.yaml (sha256 9ed1caf1193bc8cf)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 b4ba7e6c35e72dfe)
+# templates: frame/head.py.jinja (sha256 e2afb68830b1529c)
 # render again: kernelgen render max_pool_3d
 """3-D max pooling with padding, stride and dilation.
 
@@ -81,7 +81,7 @@ constexpr int kOutputs = 62;  // of a row, of a block
 constexpr int kFours = 33;  // that cover a row's windows, from an aligned one on
 constexpr int kThreads = (kStrips * kFours + 31) / 32 * 32;
 // Without so many of a multiprocessor, the compiler delays reads to make room for more.
-constexpr int kBlocks = kThreads < 512 ? 512 / kThreads : 1;
+constexpr int kBlocks = kThreads < 1024 ? 1024 / kThreads : 1;
 // A row's outputs are kPieces pieces; of each, kLanes threads compute kEach, kLanes apart.
 constexpr int kLanes = 32, kEach = 2, kPieces = 1;
 // A strip's windows span kLines lines, kPitch rows apart, of which kBatch are read at once. Windows
@@ -96,7 +96,7 @@ struct Arguments {
   int depth, count_d, height, count_h, width, count_w;
 };
 
-// What is read of four neighbours.
+// Operands of four neighbours.
 struct Four {
   Vector<float> x;
 };
@@ -182,10 +182,10 @@ __global__ void __launch_bounds__(kThreads, kBlocks) pool_rows(Arguments a) {
         for (int k = 0; k < kBatch; ++k) {
           if (!is_read(line + k)) continue;
           const int h = top + (line + k) * kPitch;
-          if (h < 0 || h >= height) continue;
+          const bool exists = h >= 0 && h < height;  // no branch, which would delay the last reads
 #pragma unroll
           for (int j = 0; j < 4; ++j) {
-            const Value of_line = fours[k].x.at[j];
+            const Value of_line = exists ? fours[k].x.at[j] : kNothing;
 #pragma unroll
             for (int s = 0; s < kStrip; ++s) {
               if (is_of(line + k, s)) rows[s].at[j] = combined(of_line, rows[s].at[j]);

@@ -2,7 +2,7 @@
 # problem: mean_middle
 # source: mean_middle.yaml (sha256 76336ccb26918906)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 28c787f04bd3222a)
+# templates: frame/head.py.jinja (sha256 3834248b6d5b5beb)
 # render again: kernelgen render mean_middle
 """mean over dimension 1.
 

@@ -2,7 +2,7 @@
 # problem: min_middle
 # source: min_middle.yaml (sha256 cfb9f133f00728f4)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 28c787f04bd3222a)
+# templates: frame/head.py.jinja (sha256 3834248b6d5b5beb)
 # render again: kernelgen render min_middle
 """minimum over dimension 1.
 

@@ -2,7 +2,7 @@
 # problem: mse_loss
 # source: mse_loss.yaml (sha256 c769b8e33c8ec0d5)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 e88ebb000d915347)
+# templates: frame/head.py.jinja (sha256 16f1f6c61ab8a6d4)
 # render again: kernelgen render mse_loss
 """mean squared error.
 

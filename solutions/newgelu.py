@@ -2,7 +2,7 @@
 # problem: newgelu
 # source: newgelu.yaml (sha256 1366503475ef2452)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 6d035629bd5a6204)
+# templates: frame/head.py.jinja (sha256 f2150ec275e79c59)
 # render again: kernelgen render newgelu
 """GELU by tanh, written out, element by element.
 

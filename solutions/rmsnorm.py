@@ -2,7 +2,7 @@
 # problem: rmsnorm
 # source: rmsnorm.yaml (sha256 f46cc0049780c4dd)
 # backend: cuda, sm_90a
-# templates: frame/head.py.jinja (sha256 238bb10e028e2541)
+# templates: frame/head.py.jinja (sha256 c5f64b826f1f4941)
 # schedule: items=16
 # render again: kernelgen render rmsnorm
 """RMSNorm over the last dimension with a weight for each element.
@@ -48,7 +48,7 @@ struct Arguments {
   int64_t weight_inner, weight_size;
 };
 
-// What the fast kernel is written for; the number of segments is free.
+// Sizes that the fast kernel is written for; the number of segments is free.
 constexpr int kLength = 8192;
 constexpr unsigned kWeightInner = 1, kWeightSize = 8192;
 constexpr int kBatch = 4;  // values that a thread sums in float
@@ -116,7 +116,7 @@ __device__ void load_constant(float (&values)[4], const float* from) {
   spread(__ldg(reinterpret_cast<const float4*>(from)), values);
 }
 
-// What the map of four neighbours needs beside them.
+// Operands of the map of four neighbours beside them.
 struct Beside {
   float weight[4];
 };
@@ -150,7 +150,7 @@ __device__ Sums row_sum(Sums own) {
   return warp_sum(lane < warps ? parts[lane] : nothing());
 }
 
-// What a row of threads has.
+// The slice of a row of threads.
 struct Slice {
   int64_t segment;
   int64_t begin, end;  // within the segment

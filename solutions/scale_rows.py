@@ -2,7 +2,7 @@
 # problem: scale_rows
 # source: scale_rows.yaml (sha256 b026d003429c7218)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 6440edb0c907fcf8)
+# templates: frame/head.py.jinja (sha256 3d5289510170d9cb)
 # render again: kernelgen render scale_rows
 """each row of a matrix times a number of its own.
 

@@ -2,7 +2,7 @@
 # problem: sigmoid
 # source: sigmoid.yaml (sha256 40544b640b2e9c13)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 6d035629bd5a6204)
+# templates: frame/head.py.jinja (sha256 f2150ec275e79c59)
 # render again: kernelgen render sigmoid
 """sigmoid, element by element.
 

@@ -2,7 +2,7 @@
 # problem: swish
 # source: swish.yaml (sha256 c4177693abb3d27e)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 6d035629bd5a6204)
+# templates: frame/head.py.jinja (sha256 f2150ec275e79c59)
 # render again: kernelgen render swish
 """Swish (SiLU), element by element.
 

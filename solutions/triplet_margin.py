@@ -2,7 +2,7 @@
 # problem: triplet_margin
 # source: triplet_margin.yaml (sha256 39f276de5804cae1)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 8b0019d469f21357)
+# templates: frame/head.py.jinja (sha256 54c73f6da4d460d0)
 # render again: kernelgen render triplet_margin
 """triplet margin loss of Euclidean distances.
 
@@ -125,7 +125,7 @@ struct Arguments {
   int64_t rows, length;
 };
 
-// What is gathered of an element.
+// Values of an element that are gathered.
 struct Values {
   float square_, square__2;
 };

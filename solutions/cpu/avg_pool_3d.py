@@ -2,7 +2,7 @@
 # problem: avg_pool_3d
 # source: avg_pool_3d.yaml (sha256 f134706dee0657fe)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 584b1d5cccefc66c)
+# templates: frame/head.py.jinja (sha256 f3a2b167880de717)
 # render again: kernelgen render avg_pool_3d --backend cpp
 """3-D average pooling with padding and stride 2.
 

@@ -2,7 +2,7 @@
 # problem: batchnorm
 # source: batchnorm.yaml (sha256 002aacb95364d5dd)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 da0d7100938f4c39)
+# templates: frame/head.py.jinja (sha256 5a19e3564b7287f0)
 # render again: kernelgen render batchnorm --backend cpp
 """BatchNorm2d in training mode, which updates its running statistics.
 
@@ -117,7 +117,7 @@ void finish(const Arguments& a, int64_t i, const State& state) {
   a.out_4[i] = interpolate(running_var, variance_2, 0.1f);
 }
 
-// So many elements lie side by side, and of what repeats share an element or take neighbours.
+// Elements side by side, which share an element of what repeats, or take neighbours.
 int64_t run_of(const Arguments& a) { return std::min<int64_t>({a.piece}); }
 
 void gather(const Arguments& a, int64_t row, int, int64_t begin, int64_t end, State* state) {
@@ -174,7 +174,7 @@ extern "C" void sub_mul_add_run(
     int64_t weight_inner, int64_t weight_size,
     int64_t bias_inner, int64_t bias_size,
     int threads) {
-  // So many neighbours share an element of what repeats, or take one after the other.
+  // Neighbours that share an element of what repeats, or take one after the other.
   const int64_t run = std::min<int64_t>({count, mean_size == 1 ? INT64_MAX : mean_inner,
       rsqrt_size == 1 ? INT64_MAX : rsqrt_inner, weight_size == 1 ? INT64_MAX : weight_inner,
       bias_size == 1 ? INT64_MAX : bias_inner});

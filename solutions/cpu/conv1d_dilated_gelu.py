@@ -2,7 +2,7 @@
 # problem: conv1d_dilated_gelu
 # source: conv1d_dilated_gelu.yaml (sha256 6a7946c38d4490c2)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 bfa7e112a46cedf2)
+# templates: frame/head.py.jinja (sha256 8526e5c6510e87fe)
 # render again: kernelgen render conv1d_dilated_gelu --backend cpp
 """1-D convolution with stride and dilation, then GELU.
 
@@ -85,7 +85,7 @@ extern "C" void add_gelu_run(
     const float* conv1d, const float* bias, float* out, int64_t count,
     int64_t bias_inner, int64_t bias_size,
     int threads) {
-  // So many neighbours share an element of what repeats, or take one after the other.
+  // Neighbours that share an element of what repeats, or take one after the other.
   const int64_t run = std::min<int64_t>({count, bias_size == 1 ? INT64_MAX : bias_inner});
   constexpr int64_t kPiece = 4096;
   const int64_t pieces = (run + kPiece - 1) / kPiece;  // of a run

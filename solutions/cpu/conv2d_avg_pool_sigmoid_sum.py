@@ -2,7 +2,7 @@
 # problem: conv2d_avg_pool_sigmoid_sum
 # source: conv2d_avg_pool_sigmoid_sum.yaml (sha256 f0887759fb84f5e3)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 f50e8ad61c10fda1)
+# templates: frame/head.py.jinja (sha256 54a288cbb7cf4d51)
 # identities: the mean before conv2d, add
 # render again: kernelgen render conv2d_avg_pool_sigmoid_sum --backend cpp
 """2-D convolution, mean of windows, sigmoid, then the sum of an image.
@@ -158,7 +158,7 @@ void finish(const Arguments& a, int64_t i, const State& state) {
   a.out[i] = sum;
 }
 
-// So many elements lie side by side, and of what repeats share an element or take neighbours.
+// Elements side by side, which share an element of what repeats, or take neighbours.
 int64_t run_of(const Arguments& a) { return std::min<int64_t>({a.bias_size == 1 ?
     INT64_MAX : a.bias_inner}); }
 

@@ -2,7 +2,7 @@
 # problem: conv2d_batchnorm
 # source: conv2d_batchnorm.yaml (sha256 44badd81d483b4eb)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 da0d7100938f4c39)
+# templates: frame/head.py.jinja (sha256 5a19e3564b7287f0)
 # render again: kernelgen render conv2d_batchnorm --backend cpp
 """2-D convolution, BatchNorm2d in training mode, then a factor.
 
@@ -121,7 +121,7 @@ void finish(const Arguments& a, int64_t i, const State& state) {
   a.out_4[i] = interpolate(running_var, variance_2, 0.1f);
 }
 
-// So many elements lie side by side, and of what repeats share an element or take neighbours.
+// Elements side by side, which share an element of what repeats, or take neighbours.
 int64_t run_of(const Arguments& a) { return std::min<int64_t>({a.piece}); }
 
 void gather(const Arguments& a, int64_t row, int, int64_t begin, int64_t end, State* state) {
@@ -178,7 +178,7 @@ extern "C" void sub_mul_add_mul_run(
     int64_t weight_inner, int64_t weight_size,
     int64_t bias_inner, int64_t bias_size,
     int threads) {
-  // So many neighbours share an element of what repeats, or take one after the other.
+  // Neighbours that share an element of what repeats, or take one after the other.
   const int64_t run = std::min<int64_t>({count, mean_size == 1 ? INT64_MAX : mean_inner,
       rsqrt_size == 1 ? INT64_MAX : rsqrt_inner, weight_size == 1 ? INT64_MAX : weight_inner,
       bias_size == 1 ? INT64_MAX : bias_inner});

@@ -2,7 +2,7 @@
 # problem: conv2d_gelu_mean
 # source: conv2d_gelu_mean.yaml (sha256 ab69fead7cd7dee2)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 d96c17065325686b)
+# templates: frame/head.py.jinja (sha256 a7302ddde3013e93)
 # render again: kernelgen render conv2d_gelu_mean --backend cpp
 """2-D convolution, GELU, then the mean of each channel's pixels.
 
@@ -123,7 +123,7 @@ void finish(const Arguments& a, int64_t i, const State& state) {
   a.out[i] = mean;
 }
 
-// So many elements lie side by side, and of what repeats share an element or take neighbours.
+// Elements side by side, which share an element of what repeats, or take neighbours.
 int64_t run_of(const Arguments& a) { return std::min<int64_t>({a.bias_size == 1 ?
     INT64_MAX : a.bias_inner}); }
 

@@ -2,7 +2,7 @@
 # problem: conv2d_groupnorm_max_pool
 # source: conv2d_groupnorm_max_pool.yaml (sha256 6ade687d78e2e9ee)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 f50e8ad61c10fda1)
+# templates: frame/head.py.jinja (sha256 54a288cbb7cf4d51)
 # render again: kernelgen render conv2d_groupnorm_max_pool --backend cpp
 """2-D convolution, GroupNorm, a factor for each channel, a maximum of windows, clamped.
 
@@ -108,7 +108,7 @@ void finish(const Arguments& a, int64_t i, const State& state) {
   a.out_2[i] = 1.0f / std::sqrt(variance + 1e-05f);
 }
 
-// So many elements lie side by side, and of what repeats share an element or take neighbours.
+// Elements side by side, which share an element of what repeats, or take neighbours.
 int64_t run_of(const Arguments& a) { return std::min<int64_t>({a.bias_size == 1 ?
     INT64_MAX : a.bias_inner}); }
 

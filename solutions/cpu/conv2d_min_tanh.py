@@ -2,7 +2,7 @@
 # problem: conv2d_min_tanh
 # source: conv2d_min_tanh.yaml (sha256 378ee22ce3319253)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 d96c17065325686b)
+# templates: frame/head.py.jinja (sha256 a7302ddde3013e93)
 # render again: kernelgen render conv2d_min_tanh --backend cpp
 """2-D convolution, the minimum of each pixel's channels, then tanh twice.
 
@@ -111,7 +111,7 @@ void finish(const Arguments& a, int64_t i, const State& state) {
   a.out[i] = fast_tanh(fast_tanh(min));
 }
 
-// So many elements lie side by side, and of what repeats share an element or take neighbours.
+// Elements side by side, which share an element of what repeats, or take neighbours.
 int64_t run_of(const Arguments& a) { return std::min<int64_t>({a.inner, a.bias_size == 1 ?
     INT64_MAX : a.bias_inner}); }
 

@@ -2,7 +2,7 @@
 # problem: conv2d_relu_add
 # source: conv2d_relu_add.yaml (sha256 54f24aeb1df71263)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 10254af7eb548694)
+# templates: frame/head.py.jinja (sha256 cff9822ab6dc35cd)
 # render again: kernelgen render conv2d_relu_add --backend cpp
 """2-D convolution, ReLU, then a bias for each channel.
 
@@ -47,7 +47,7 @@ extern "C" void add_relu_add_run(
     int64_t bias_inner, int64_t bias_size,
     int64_t bias_2_inner, int64_t bias_2_size,
     int threads) {
-  // So many neighbours share an element of what repeats, or take one after the other.
+  // Neighbours that share an element of what repeats, or take one after the other.
   const int64_t run = std::min<int64_t>({count, bias_size == 1 ? INT64_MAX : bias_inner,
       bias_2_size == 1 ? INT64_MAX : bias_2_inner});
   constexpr int64_t kPiece = 4096;

@@ -2,7 +2,7 @@
 # problem: conv3d_hardswish_groupnorm_mean
 # source: conv3d_hardswish_groupnorm_mean.yaml (sha256 a01333b2b5559688)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 da0d7100938f4c39)
+# templates: frame/head.py.jinja (sha256 5a19e3564b7287f0)
 # identities: the mean before sub, mul, add
 # render again: kernelgen render conv3d_hardswish_groupnorm_mean --backend cpp
 """3-D convolution, hardswish, GroupNorm, then the mean of each channel.
@@ -116,7 +116,7 @@ void finish(const Arguments& a, int64_t i, const State& state) {
   a.out[i] = mean;
 }
 
-// So many elements lie side by side, and of what repeats share an element or take neighbours.
+// Elements side by side, which share an element of what repeats, or take neighbours.
 int64_t run_of(const Arguments& a) { return std::min<int64_t>({a.bias_size == 1 ?
     INT64_MAX : a.bias_inner}); }
 
@@ -202,7 +202,7 @@ void finish(const Arguments& a, int64_t i, const State& state) {
   a.out_2[i] = 1.0f / std::sqrt(variance + 1e-05f);
 }
 
-// So many elements lie side by side, and of what repeats share an element or take neighbours.
+// Elements side by side, which share an element of what repeats, or take neighbours.
 int64_t run_of(const Arguments& a) { return std::min<int64_t>({a.bias_size == 1 ?
     INT64_MAX : a.bias_inner}); }
 
@@ -260,7 +260,7 @@ extern "C" void sub_mul_add_run(
     int64_t weight_inner, int64_t weight_size,
     int64_t bias_inner, int64_t bias_size,
     int threads) {
-  // So many neighbours share an element of what repeats, or take one after the other.
+  // Neighbours that share an element of what repeats, or take one after the other.
   const int64_t run = std::min<int64_t>({count, mean_2_size == 1 ? INT64_MAX : mean_2_inner,
       rsqrt_size == 1 ? INT64_MAX : rsqrt_inner, weight_size == 1 ? INT64_MAX : weight_inner,
       bias_size == 1 ? INT64_MAX : bias_inner});

@@ -2,7 +2,7 @@
 # problem: conv3d_tanh_sigmoid
 # source: conv3d_tanh_sigmoid.yaml (sha256 bb9b5e6d22a11209)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 bfa7e112a46cedf2)
+# templates: frame/head.py.jinja (sha256 8526e5c6510e87fe)
 # render again: kernelgen render conv3d_tanh_sigmoid --backend cpp
 """3-D convolution of three channels, scaled, tanh and sigmoid.
 
@@ -99,7 +99,7 @@ extern "C" void add_mul_tanh_mul_sigmoid_run(
     int64_t inner__inner, int64_t inner__size,
     int64_t bias_inner, int64_t bias_size,
     int threads) {
-  // So many neighbours share an element of what repeats, or take one after the other.
+  // Neighbours that share an element of what repeats, or take one after the other.
   const int64_t run = std::min<int64_t>({count, outer__size == 1 ? INT64_MAX : outer__inner,
       inner__size == 1 ? INT64_MAX : inner__inner, bias_size == 1 ? INT64_MAX : bias_inner});
   constexpr int64_t kPiece = 4096;

@@ -2,7 +2,7 @@
 # problem: conv_transpose2d_clamp
 # source: conv_transpose2d_clamp.yaml (sha256 996ca6618221cbdf)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 bfa7e112a46cedf2)
+# templates: frame/head.py.jinja (sha256 8526e5c6510e87fe)
 # render again: kernelgen render conv_transpose2d_clamp --backend cpp
 """2-D transposed convolution of stride 2, scaled and clamped.
 
@@ -48,7 +48,7 @@ extern "C" void add_mul_clamp_run(
     const float* transpose2d, const float* bias, float* out, int64_t count,
     int64_t bias_inner, int64_t bias_size,
     int threads) {
-  // So many neighbours share an element of what repeats, or take one after the other.
+  // Neighbours that share an element of what repeats, or take one after the other.
   const int64_t run = std::min<int64_t>({count, bias_size == 1 ? INT64_MAX : bias_inner});
   constexpr int64_t kPiece = 4096;
   const int64_t pieces = (run + kPiece - 1) / kPiece;  // of a run

@@ -2,7 +2,7 @@
 # problem: conv_transpose3d_logsumexp
 # source: conv_transpose3d_logsumexp.yaml (sha256 d4cf399058e644da)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 d96c17065325686b)
+# templates: frame/head.py.jinja (sha256 a7302ddde3013e93)
 # render again: kernelgen render conv_transpose3d_logsumexp --backend cpp
 """3-D transposed convolution of stride 2, logsumexp of the channels, gated and clamped.
 
@@ -186,7 +186,7 @@ void finish(const Arguments& a, int64_t i, const State& state) {
   a.out[i] = clamp(where * sigmoid(where + 3.0f) * 0.16666667f - shift_, -1.0f, 1.0f);
 }
 
-// So many elements lie side by side, and of what repeats share an element or take neighbours.
+// Elements side by side, which share an element of what repeats, or take neighbours.
 int64_t run_of(const Arguments& a) { return std::min<int64_t>({a.inner, a.bias_size == 1 ?
     INT64_MAX : a.bias_inner}); }
 

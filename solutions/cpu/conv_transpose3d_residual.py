@@ -2,7 +2,7 @@
 # problem: conv_transpose3d_residual
 # source: conv_transpose3d_residual.yaml (sha256 3901c7b90327e066)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 bfa7e112a46cedf2)
+# templates: frame/head.py.jinja (sha256 8526e5c6510e87fe)
 # render again: kernelgen render conv_transpose3d_residual --backend cpp
 """3-D transposed convolution of stride 2, added to and multiplied by itself.
 
@@ -46,7 +46,7 @@ extern "C" void add_mul_add_run(
     int64_t bias_inner, int64_t bias_size,
     int64_t bias_2_inner, int64_t bias_2_size,
     int threads) {
-  // So many neighbours share an element of what repeats, or take one after the other.
+  // Neighbours that share an element of what repeats, or take one after the other.
   const int64_t run = std::min<int64_t>({count, bias_size == 1 ? INT64_MAX : bias_inner,
       bias_2_size == 1 ? INT64_MAX : bias_2_inner});
   constexpr int64_t kPiece = 4096;

@@ -2,7 +2,7 @@
 # problem: conv_transpose3d_swish_groupnorm
 # source: conv_transpose3d_swish_groupnorm.yaml (sha256 02647484576f3b6e)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 da0d7100938f4c39)
+# templates: frame/head.py.jinja (sha256 5a19e3564b7287f0)
 # render again: kernelgen render conv_transpose3d_swish_groupnorm --backend cpp
 """3-D transposed convolution of stride 2, swish, GroupNorm, then hardswish.
 
@@ -139,7 +139,7 @@ void finish(const Arguments& a, int64_t i, const State& state) {
   a.out_2[i] = 1.0f / std::sqrt(variance + 1e-05f);
 }
 
-// So many elements lie side by side, and of what repeats share an element or take neighbours.
+// Elements side by side, which share an element of what repeats, or take neighbours.
 int64_t run_of(const Arguments& a) { return std::min<int64_t>({a.bias_size == 1 ?
     INT64_MAX : a.bias_inner}); }
 
@@ -199,7 +199,7 @@ extern "C" void add_sigmoid_mul_sub_mul_add_hardswish_run(
     int64_t weight_inner, int64_t weight_size,
     int64_t bias_2_inner, int64_t bias_2_size,
     int threads) {
-  // So many neighbours share an element of what repeats, or take one after the other.
+  // Neighbours that share an element of what repeats, or take one after the other.
   const int64_t run = std::min<int64_t>({count, bias_size == 1 ? INT64_MAX : bias_inner,
       mean_size == 1 ? INT64_MAX : mean_inner, rsqrt_size == 1 ? INT64_MAX : rsqrt_inner,
       weight_size == 1 ? INT64_MAX : weight_inner, bias_2_size == 1 ? INT64_MAX : bias_2_inner});

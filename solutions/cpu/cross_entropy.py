@@ -2,7 +2,7 @@
 # problem: cross_entropy
 # source: cross_entropy.yaml (sha256 18b6f2a2254b92b5)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 72fdfe3da522ecec)
+# templates: frame/head.py.jinja (sha256 bdb89165f4abd610)
 # render again: kernelgen render cross_entropy --backend cpp
 """cross entropy of logits and class indices.
 
@@ -219,7 +219,7 @@ struct Arguments {
   int64_t rows, length;
 };
 
-// What is gathered of an element.
+// Values of an element that are gathered.
 struct Values {
   float fill, where;
 };

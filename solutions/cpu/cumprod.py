@@ -2,7 +2,7 @@
 # problem: cumprod
 # source: cumprod.yaml (sha256 0537db9810ef38a6)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 aaf12c01b1a6da5b)
+# templates: frame/head.py.jinja (sha256 f3aaf7cfda7eac38)
 # render again: kernelgen render cumprod --backend cpp
 """cumulative product along dimension 1.
 

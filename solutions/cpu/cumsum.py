@@ -2,7 +2,7 @@
 # problem: cumsum
 # source: cumsum.yaml (sha256 d581445454dc1d81)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 aaf12c01b1a6da5b)
+# templates: frame/head.py.jinja (sha256 f3aaf7cfda7eac38)
 # render again: kernelgen render cumsum --backend cpp
 """cumulative sum along dimension 1.
 

@@ -2,7 +2,7 @@
 # problem: cumsum_exclusive
 # source: cumsum_exclusive.yaml (sha256 ad86ee2648263b07)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 aaf12c01b1a6da5b)
+# templates: frame/head.py.jinja (sha256 f3aaf7cfda7eac38)
 # render again: kernelgen render cumsum_exclusive --backend cpp
 """cumulative sum along dimension 1 without the element itself.
 

@@ -2,7 +2,7 @@
 # problem: elu
 # source: elu.yaml (sha256 8c40ad8e7d286909)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 471ee8a9c2862be0)
+# templates: frame/head.py.jinja (sha256 310397cd7dbe64d8)
 # render again: kernelgen render elu --backend cpp
 """ELU, element by element.
 

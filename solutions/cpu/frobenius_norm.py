@@ -2,7 +2,7 @@
 # problem: frobenius_norm
 # source: frobenius_norm.yaml (sha256 d6daa137c147d958)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 a81b7c8f5ce20e96)
+# templates: frame/head.py.jinja (sha256 b54a7cbe7fa95cf9)
 # render again: kernelgen render frobenius_norm --backend cpp
 """x divided by its Frobenius norm.
 
@@ -121,7 +121,7 @@ extern "C" void div_run(
     const float* x, const float* sqrt_, float* out, int64_t count,
     int64_t sqrt__inner, int64_t sqrt__size,
     int threads) {
-  // So many neighbours share an element of what repeats, or take one after the other.
+  // Neighbours that share an element of what repeats, or take one after the other.
   const int64_t run = std::min<int64_t>({count, sqrt__size == 1 ? INT64_MAX : sqrt__inner});
   constexpr int64_t kPiece = 4096;
   const int64_t pieces = (run + kPiece - 1) / kPiece;  // of a run

@@ -2,7 +2,7 @@
 # problem: hardsigmoid
 # source: hardsigmoid.yaml (sha256 545ed37101c1f8c4)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 89466bc302ff8c56)
+# templates: frame/head.py.jinja (sha256 312b61124643e4ed)
 # render again: kernelgen render hardsigmoid --backend cpp
 """HardSigmoid, element by element.
 

@@ -2,7 +2,7 @@
 # problem: hardtanh
 # source: hardtanh.yaml (sha256 51f49bd64b68621d)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 89466bc302ff8c56)
+# templates: frame/head.py.jinja (sha256 312b61124643e4ed)
 # render again: kernelgen render hardtanh --backend cpp
 """HardTanh between -1 and 1, element by element.
 

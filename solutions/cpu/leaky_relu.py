@@ -2,7 +2,7 @@
 # problem: leaky_relu
 # source: leaky_relu.yaml (sha256 0a4ee2db4b95fe4c)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 471ee8a9c2862be0)
+# templates: frame/head.py.jinja (sha256 310397cd7dbe64d8)
 # render again: kernelgen render leaky_relu --backend cpp
 """LeakyReLU, element by element.
 

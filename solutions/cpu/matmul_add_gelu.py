@@ -2,7 +2,7 @@
 # problem: matmul_add_gelu
 # source: matmul_add_gelu.yaml (sha256 7a9232b0e2be1d8b)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 27829ef467d0051f)
+# templates: frame/head.py.jinja (sha256 dcc87ebb6699f322)
 # schedule: depth=64
 # render again: kernelgen render matmul_add_gelu --backend cpp
 """Product of two matrices, plus a third, then GELU.
@@ -108,7 +108,7 @@ struct Operand {
   int64_t depth_stride;
 };
 
-// What is read for each element of out, or for several.
+// Operands that are read for each element of out, or for several.
 struct Beside {
   const float* y;
 };

@@ -2,7 +2,7 @@
 # problem: matmul_batched
 # source: matmul_batched.yaml (sha256 f9bcf684669a822e)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 235e093327af9baf)
+# templates: frame/head.py.jinja (sha256 55eb50c3f485d964)
 # schedule: depth=64
 # render again: kernelgen render matmul_batched --backend cpp
 """Batch of products of matrices.

@@ -2,7 +2,7 @@
 # problem: max_middle
 # source: max_middle.yaml (sha256 20f37c45e11ddd34)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 80f763e4c788756f)
+# templates: frame/head.py.jinja (sha256 ebb69032896d1c38)
 # render again: kernelgen render max_middle --backend cpp
 """maximum over dimension 1.
 
@@ -76,7 +76,7 @@ void finish(const Arguments& a, int64_t i, const State& state) {
   a.out[i] = max;
 }
 
-// So many elements lie side by side, and of what repeats share an element or take neighbours.
+// Elements side by side, which share an element of what repeats, or take neighbours.
 int64_t run_of(const Arguments& a) { return std::min<int64_t>({a.inner}); }
 
 void gather(const Arguments& a, int64_t row, int count, int64_t begin, int64_t end, State* states) {

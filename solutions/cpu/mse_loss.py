@@ -2,7 +2,7 @@
 # problem: mse_loss
 # source: mse_loss.yaml (sha256 c769b8e33c8ec0d5)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 478e2139a9aa21ba)
+# templates: frame/head.py.jinja (sha256 feee03e06da51e24)
 # render again: kernelgen render mse_loss --backend cpp
 """mean squared error.
 

@@ -2,7 +2,7 @@
 # problem: scale
 # source: scale.yaml (sha256 a2fa8cfbd9833352)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 89466bc302ff8c56)
+# templates: frame/head.py.jinja (sha256 312b61124643e4ed)
 # render again: kernelgen render scale --backend cpp
 """a matrix times a number.
 

@@ -2,7 +2,7 @@
 # problem: scale_rows
 # source: scale_rows.yaml (sha256 b026d003429c7218)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 bfa7e112a46cedf2)
+# templates: frame/head.py.jinja (sha256 8526e5c6510e87fe)
 # render again: kernelgen render scale_rows --backend cpp
 """each row of a matrix times a number of its own.
 
@@ -38,7 +38,7 @@ extern "C" void mul_run(
     const float* unsqueeze, const float* B, float* out, int64_t count,
     int64_t unsqueeze_inner, int64_t unsqueeze_size,
     int threads) {
-  // So many neighbours share an element of what repeats, or take one after the other.
+  // Neighbours that share an element of what repeats, or take one after the other.
   const int64_t run = std::min<int64_t>({count, unsqueeze_size == 1 ? INT64_MAX : unsqueeze_inner});
   constexpr int64_t kPiece = 4096;
   const int64_t pieces = (run + kPiece - 1) / kPiece;  // of a run

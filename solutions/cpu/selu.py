@@ -2,7 +2,7 @@
 # problem: selu
 # source: selu.yaml (sha256 f3ba4a71f321d521)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 89466bc302ff8c56)
+# templates: frame/head.py.jinja (sha256 312b61124643e4ed)
 # render again: kernelgen render selu --backend cpp
 """SELU, element by element.
 

@@ -2,7 +2,7 @@
 # problem: tanh
 # source: tanh.yaml (sha256 0e3904aaf79e484f)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 89466bc302ff8c56)
+# templates: frame/head.py.jinja (sha256 312b61124643e4ed)
 # render again: kernelgen render tanh --backend cpp
 """hyperbolic tangent, element by element.
 

@@ -2,7 +2,7 @@
 # problem: triplet_margin
 # source: triplet_margin.yaml (sha256 39f276de5804cae1)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 72fdfe3da522ecec)
+# templates: frame/head.py.jinja (sha256 bdb89165f4abd610)
 # render again: kernelgen render triplet_margin --backend cpp
 """triplet margin loss of Euclidean distances.
 
@@ -70,7 +70,7 @@ struct Arguments {
   int64_t rows, length;
 };
 
-// What is gathered of an element.
+// Values of an element that are gathered.
 struct Values {
   float square_, square__2;
 };
