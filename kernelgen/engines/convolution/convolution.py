@@ -1,6 +1,6 @@
 """A convolution, and what its epilogue makes of each result."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from math import prod
 from textwrap import wrap
 from typing import Literal
@@ -17,6 +17,7 @@ from kernelgen.engines.convolution.record import (
     ConvolutionWay,
     Geometry,
     geometry_of,
+    of_few_rows,
     three,
 )
 from kernelgen.engines.convolution.tails import tail_names, with_tail
@@ -47,6 +48,14 @@ from kernelgen.graph.graph import Reference, TensorType
 _LEAST_RESULTS = 1 << 23
 _LEAST_TILES = 1 << 11
 _MOST_STRIDE = 3
+# Products whose rows are the filters of one image: its pixels are the other factor's columns, or
+# rows where that is turned.
+_FACTORS = {
+    "linear.default": ("weight", "input"),
+    "matmul.default": ("other", "self"),
+    "mm.default": ("mat2", "self"),
+}
+_TURNED = frozenset(("linear.default",))
 _HOW = {
     "tensor": "tensor cores multiply halves of filters and pixels, as accurately as fp32",
     "few": "threads hold all filters of a pixel, in fp32",
@@ -68,14 +77,21 @@ class ConvolutionEngine(Engine[Convolution]):
     ) -> Convolution | None:
         """Return a convolution in place of one of torch's, which stays where that is as fast."""
         del weights
-        if stage.aten not in CONVOLUTIONS or arch != "sm_90a":
+        (out,) = stage.types if arch == "sm_90a" and len(stage.types) == 1 else (None,)
+        if out is None:
             return None
-        (out,) = stage.types
-        assert out is not None
-        found = geometry_of(stage.aten, stage.arguments, out, types)
-        if found is None or (way := _way(found)) is None:
+        factors = _FACTORS.get(stage.aten, ("input", "weight"))
+        dims = CONVOLUTIONS.get(stage.aten, 1)
+        found, way = None, None
+        if stage.aten in CONVOLUTIONS:
+            found = geometry_of(stage.aten, stage.arguments, out, types)
+            way = _way(found) if found else None
+        elif stage.aten in _FACTORS:
+            found = of_few_rows(stage.arguments, factors, types, turned=stage.aten in _TURNED)
+            way = "tensor" if found else None
+        if found is None or way is None:
             return None
-        values = [stage.arguments["input"], stage.arguments["weight"]]
+        values = [stage.arguments[name] for name in factors]
         operands = [
             Operand(name=name, value=value.name, type=types[value.name])
             for name, value in zip(("input", "weight"), values, strict=True)
@@ -85,10 +101,10 @@ class ConvolutionEngine(Engine[Convolution]):
         beside: tuple[Operand, ...] = ()
         epilogue: tuple[Step, ...] = ()
         if isinstance(bias := stage.arguments.get("bias"), Reference):
-            span = (-CONVOLUTIONS[stage.aten] - 1, -CONVOLUTIONS[stage.aten])
-            kind = types[bias.name]
+            channel = (-dims - 1, -dims) if stage.aten in CONVOLUTIONS else (-1, 0)
+            kind, flat = types[bias.name], stage.aten in CONVOLUTIONS
             added = Operand(
-                name="bias", value=bias.name, type=kind, pattern="along", span=span, flat=True
+                name="bias", value=bias.name, type=kind, pattern="along", span=channel, flat=flat
             )
             sum_of: dict[str, StepValue] = {"self": CONVOLVED, "other": "bias"}
             beside = (added,)
@@ -96,16 +112,16 @@ class ConvolutionEngine(Engine[Convolution]):
         return Convolution(
             name=aten,
             aten=aten,
-            dims=CONVOLUTIONS[stage.aten],
+            dims=dims,
             shape=out.shape,
             operands=tuple(operands),
             beside=beside,
             epilogue=epilogue,
             results=(Result(value=stage.name, of="biased" if beside else CONVOLVED, type=out),),
             geometry=found,
-            extra=three(stage.arguments.get("output_padding", 0), CONVOLUTIONS[stage.aten], 0),
-            biased=bool(beside),
+            extra=three(stage.arguments.get("output_padding", 0), dims, 0),
             way=way,
+            turned=stage.aten in _TURNED,
         )
 
     def fused(
@@ -131,7 +147,7 @@ class ConvolutionEngine(Engine[Convolution]):
 
     def words(self, stage: Convolution) -> str:
         """Return a convolution as a formula of the plan's values."""
-        factors = ", ".join(operand.value for operand in stage.operands)
+        factors = ", ".join(operand.value for operand in _in_order(stage))
         return filled(_formula(stage), {CONVOLVED: f"{stage.aten}({factors})"})
 
     def text(self, stage: Convolution, target: Target) -> StageText:
@@ -139,7 +155,7 @@ class ConvolutionEngine(Engine[Convolution]):
         moments = stage.moments
         if moments is not None and not stage.handed_on:
             stage = msgspec.structs.replace(stage, epilogue=(*stage.epilogue, *moments.steps))
-        g, factors = stage.geometry, ", ".join(o.name for o in stage.operands)
+        g, factors = stage.geometry, ", ".join(o.name for o in _in_order(stage))
         formula, tail = _formula(stage), stage.tail
         together = tail is not None and not tail.kind
         few = few_of(g) if stage.way == "few" else None
@@ -149,6 +165,8 @@ class ConvolutionEngine(Engine[Convolution]):
             tiling = tiling_of(g, stage.window[2], all_filters=together, stored=stored)
         summary = filled(formula, {CONVOLVED: f"{stage.aten}({factors})"})
         what = f"Filters move over {stage.dims} dimension{'s' * (stage.dims > 1)} of the input"
+        if _is_product(stage):
+            what = "Filters are the rows of a product, pixels the columns of its other factor"
         if stage.all_steps or tail is not None:
             what += f"; each sum of products becomes {filled(formula, {CONVOLVED: 'that'})}"
         out = tuple(size // one for size, one in zip(g.output, stage.window, strict=True))
@@ -156,6 +174,8 @@ class ConvolutionEngine(Engine[Convolution]):
 
         def main_at(operand: Reading) -> str:
             """Return where each element finds its own in the main case, "" if that takes long."""
+            if operand.pattern != "along":
+                return ""
             is_late = tail is not None and operand.name in tail.late
             plane = prod(out if is_late else g.output)
             of_columns = (operand.inner, operand.size) == (plane, columns)
@@ -206,6 +226,8 @@ class ConvolutionEngine(Engine[Convolution]):
             "depth": STAGE_DEPTH,
             "dims": stage.dims,
             "extra": stage.extra,
+            "of_product": _is_product(stage),
+            "turned": stage.turned,
         }
         made = text_of(stage, target.backend, f"{summary}: {_HOW[stage.way]}", given)
         features: Literal["own", ""] = "own" if stage.way == "tensor" else ""
@@ -213,6 +235,15 @@ class ConvolutionEngine(Engine[Convolution]):
         compared = ("maximum",) * bool(kinds & {"max", "sumexp"}) + ("minimum",) * ("min" in kinds)
         operators = (*made.operators, *compared)
         return msgspec.structs.replace(made, features=features, operators=operators)
+
+
+def _is_product(stage: Convolution) -> bool:
+    return f"{stage.aten}.default" in _FACTORS
+
+
+def _in_order(stage: Convolution) -> Sequence[Operand]:
+    """Return the factors as torch has them."""
+    return stage.operands[::-1] if _is_product(stage) else stage.operands
 
 
 def _formula(stage: Convolution) -> str:

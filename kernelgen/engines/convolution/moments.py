@@ -14,6 +14,7 @@ from kernelgen.engines.convolution.record import (
     VARIANCE,
     Convolution,
     Moments,
+    is_of_channels,
 )
 from kernelgen.engines.convolution.tiling import tiling_of
 from kernelgen.engines.epilogue import Renaming
@@ -101,7 +102,8 @@ def _gathers_pixels(first: Convolution, second: Reduce, views: Views) -> bool:
     rank, pixels = len(second.shape), first.shape[-first.dims :]
     return (
         # Lines without a filter take as long, longer than reading what is stored.
-        (_fills_tiles(first) or not _is_stored(first, views))
+        all(is_of_channels(o, first) for o in first.beside)
+        and (_fills_tiles(first) or not _is_stored(first, views))
         and all(of is None or of.image_pixels >= of.columns for of in tiles)
         and second.shape[-first.dims :] == pixels
         and prod(second.shape) == prod(first.shape)

@@ -11,6 +11,7 @@ from kernelgen.engines.convolution.record import (
     MOMENTS,
     Convolution,
     Tail,
+    is_of_channels,
     three,
 )
 from kernelgen.engines.convolution.tiling import tiling_of
@@ -139,10 +140,8 @@ def _fused(first: Convolution, second: Kernel, others: Names) -> Convolution | N
     names = Renaming(msgspec.structs.replace(second, operands=late, steps=steps), same, taken)
     by_channel = [*first.beside, *before.further]
     by_channel += [] if isinstance(second, Reduce) else names.further
-    channel = (-first.dims - 1, -first.dims)
     if not all(
-        o.is_number
-        or (o.pattern == "along" and (o.span == (0, 0) or (o.span == channel and o in by_channel)))
+        is_of_channels(o, first) and (o.span == (0, 0) or o in by_channel or o.is_number)
         for o in (*by_channel, *names.further)
     ):
         return None
