@@ -107,3 +107,20 @@ def test_a_parameter_that_is_read_as_it_is_fits_its_dimension_alone(
             torch.testing.assert_close(stage(x, w), x * w.view(-1, 1, 1))
         with pytest.raises(RuntimeError, match="broadcast"):
             stage(torch.randn(3, 6, 5, 8), w)
+
+
+@pytest.mark.parametrize("backend", ["cuda", "cpp"])
+@pytest.mark.parametrize(
+    "after",
+    [
+        "self.norm.running_mean * 2",
+        "x * self.norm.running_mean.view(-1, 1, 1)",
+        "(x - self.norm.running_var[:, None, None]).sum(1)",
+    ],
+)
+def test_a_buffer_that_a_kernel_changes_is_read_after_that(
+    after: str, backend: Backend, tmp_path: Path, compiled_folder: Path
+) -> None:
+    layers, x = "self.norm = nn.BatchNorm2d(8)", "torch.randn(3, 8, 6, 8)"
+    problem = problem_of(tmp_path, f"self.norm(x), {after}", layers=layers, x=x)
+    Planned(problem, backend, compiled_folder).check()

@@ -275,13 +275,18 @@ def _without_views(plan: Plan) -> Plan:
                 first = shape.index(own[of][0]) - len(shape)
                 views[stage.results[0]] = of, first, first + 1
 
+    read = set().union(*map(reads, plan.stages))
+
     def flat(stage: Stage) -> Stage:
         if isinstance(stage, Library):
             return stage
+        # What is left in a buffer has its shape; others read that of the view.
+        shaped = {result.into for result in stage.results if result.value in read}
         changed = {
             one.name: msgspec.structs.replace(one, value=views[one.value][0], flat=True)
             for one in stage.spread
             if one.value in views and one.span in {views[one.value][1:], (0, 0)}
+            if one.name not in shaped
         }
         operands = tuple(changed.get(one.name, one) for one in stage.operands)
         beside = tuple(changed.get(one.name, one) for one in stage.beside)
