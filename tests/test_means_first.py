@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+import torch
 from planned_models import Planned, problem_of
 
 from kernelgen.engines.stage import Kernel
@@ -143,6 +144,18 @@ def test_products_and_convolutions_shrink(name: str, tmp_path: Path, compiled_fo
     found = choices_of(trace(problem.module_source)).identities
     assert found == ((f"the {identity}",) if identity else ())
     Planned(problem, "cpp", compiled_folder).check()
+
+
+@pytest.mark.parametrize("forward", ["(x @ w.mT).sum(1)", "F.linear(x, w).mean()"])
+def test_a_mean_does_not_repeat_what_no_product_repeats(
+    forward: str, tmp_path: Path, compiled_folder: Path
+) -> None:
+    problem = problem_of(tmp_path, forward, x="torch.randn(10, 12)", w="torch.randn(9, 12)")
+    planned = Planned(problem, "cpp", compiled_folder)
+    planned.check(torch.randn(4, 1), torch.randn(5, 1))
+    for x, w in (1, 12), (12, 1):
+        with pytest.raises(ValueError, match="size 1 of w"):
+            planned.run(torch.randn(10, x), torch.randn(9, w))
 
 
 @pytest.mark.parametrize("place", [0, 1, 6, -2, -1])

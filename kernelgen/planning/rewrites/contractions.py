@@ -5,7 +5,7 @@ the product of means: of a product's rows or columns, and for each tap of a conv
 elements that it multiplies, which are neighbours.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from functools import cache
 from itertools import product
 from math import prod
@@ -48,8 +48,7 @@ def dims_of(node: Node, dims: Iterable[int], types: Mapping[str, TensorType]) ->
     is_plain = all(one.dtype == "float32" for one in operands)
     if not is_plain or len(operands[1].shape) != MATRIX or len(operands[0].shape) < MATRIX:
         return frozenset()
-    results = prod(found.shape[d] for d in dims)
-    return frozenset(dims if results >= _LEAST else ())
+    return frozenset(dims if prod(found.shape[d] for d in dims) >= _LEAST else ())
 
 
 def is_less_before(node: Node, window: Window, types: Mapping[str, TensorType]) -> bool:
@@ -84,13 +83,17 @@ def windows_of(node: Node, window: Window, shape: Sequence[int], b: Builder) -> 
     return b.emit(aten, {**node.arguments, **given}, shape)
 
 
-def mean_of(node: Node, dims: Iterable[int], b: Builder) -> Reference:
-    """Return the mean of a node's results along some of `dims_of`, which stay as ones."""
-    along = sorted(dims)
-    return (_of_convolution if node.aten in CONVOLUTIONS else _of_product)(node, along, b)
+def mean_of(node: Node, dims: Iterable[int], b: Builder, own: Container[str]) -> Reference:
+    """Return the mean of a node's results along some of `dims_of`, which stay as ones.
+
+    The Model's `own` values have the sizes of the plan.
+    """
+    if node.aten in CONVOLUTIONS:
+        return _of_convolution(node, sorted(dims), b)
+    return _of_product(node, sorted(dims), b, own)
 
 
-def _of_product(node: Node, dims: Sequence[int], b: Builder) -> Reference:
+def _of_product(node: Node, dims: Sequence[int], b: Builder, own: Container[str]) -> Reference:
     x, weight, *rest = node.arguments.values()
     shape = node.type.shape
     last = len(shape) - 1
@@ -101,12 +104,14 @@ def _of_product(node: Node, dims: Sequence[int], b: Builder) -> Reference:
         out = [1 if d in dims else size for d, size in enumerate(shape)]
         return b.emit(node.aten, dict(zip(node.arguments, (x, weight, *rest), strict=True)), out)
     columns = b.reduce("mean.dim", weight, [_COLUMNS[node.aten]])
+    if not isinstance(weight, Reference) or weight.name not in own:
+        depth = b.type_of(x).shape[-1:]  # which a file then compares: one element would be repeated
+        columns = b.emit("view.default", {"self": columns, "size": depth}, depth)
     products = b.pointwise("mul.Tensor", x, columns)
     value = b.reduce("sum.dim_IntList", products, [last], keepdim=True)
-    bias = rest[0] if rest else None
-    if bias is None:
+    if not any(rest):
         return value
-    return b.pointwise("add.Tensor", value, b.reduce("mean.dim", bias, [0], keepdim=True))
+    return b.pointwise("add.Tensor", value, b.reduce("mean.dim", rest[0], [0], keepdim=True))
 
 
 def _of_convolution(node: Node, dims: Sequence[int], b: Builder) -> Reference:
@@ -116,8 +121,7 @@ def _of_convolution(node: Node, dims: Sequence[int], b: Builder) -> Reference:
     x = node.arguments["input"]
     shape = b.type_of(x).shape
     taps = [_ranges(g, d - rank) for d in dims]
-    results = prod(node.type.shape[d] for d in dims)
-    elements = prod(shape[d] for d in dims)
+    share = prod(shape[d] for d in dims) / prod(node.type.shape[d] for d in dims)
     positions = [_positions(shape, d, b) for d in dims]
 
     @cache
@@ -131,9 +135,7 @@ def _of_convolution(node: Node, dims: Sequence[int], b: Builder) -> Reference:
     @cache
     def mean(*within: range) -> Reference:
         found = b.reduce("mean.dim", inside(*within), dims)
-        return (
-            found if results == elements else b.pointwise("mul.Tensor", found, elements / results)
-        )
+        return found if share == 1 else b.pointwise("mul.Tensor", found, share)
 
     # A transposed convolution turns its filters around.
     in_order = [one[::-1] if g.transposed else one for one in taps]

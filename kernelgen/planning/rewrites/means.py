@@ -71,6 +71,7 @@ class _Means:
         self._decides = early is None
         self._nodes = {node.name: node for node in graph.nodes}
         self._types = graph.types
+        self._own = {source.name for source in graph.inputs if source.path}
         read = (name for n in graph.nodes if n.aten in REDUCTIONS for name in n.reads)
         self._gathered = Counter(read)
         self._reads = Counter(name for node in graph.nodes for name in node.reads)
@@ -167,7 +168,7 @@ class _Means:
         if not key:
             links.pop()
             if window is None:
-                value = mean_of(last, early.first, b)
+                value = mean_of(last, early.first, b, self._own)
             else:
                 value = windows_of(last, window, node.type.shape, b)
         elif node.aten.startswith("mean."):
