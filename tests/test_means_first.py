@@ -183,6 +183,18 @@ def test_means_come_before_what_is_linear(name: str, tmp_path: Path, compiled_fo
     Planned(problem, "cpp", compiled_folder).check()
 
 
+@pytest.mark.parametrize("forward", ["self.c(x).sum((0, 2))", "(self.c(x) - 1).sum((0, 1, 2))"])
+def test_a_sum_over_nothing_is_zero(forward: str, tmp_path: Path, compiled_folder: Path) -> None:
+    import torch
+
+    layers = "self.c = nn.Linear(12, 9)"
+    problem = problem_of(tmp_path, forward, layers=layers, x="torch.randn(4, 3, 12)")
+    planned = Planned(problem, "cpp", compiled_folder)
+    assert "# identities: the sum before linear" in planned.text
+    planned.check()
+    planned.check(torch.zeros(0, 3, 12))
+
+
 PROBLEM = """
 summary: a norm and its mean
 model: |

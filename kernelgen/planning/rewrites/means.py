@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from math import prod
 from typing import NamedTuple
 
+from kernelgen.engines.convolution.record import CONVOLUTIONS
 from kernelgen.engines.gathers import REDUCTIONS, gathers_of
 from kernelgen.engines.naming import without_overload
 from kernelgen.engines.operators import operator_for
@@ -136,6 +137,8 @@ class _Means:
     def _contracted(self, node: Node, dims: frozenset[int], mean: _Mean) -> frozenset[int]:
         """Return the dimensions along which the mean comes before a product or convolution."""
         if mean.window is None:
+            if mean.kind == "sum" and node.aten not in CONVOLUTIONS:
+                dims &= {len(node.type.shape) - 1}  # of no rows a sum is 0, and a mean NaN
             return dims_of(node, dims, self._types)
         return dims if is_less_before(node, mean.window, self._types) else frozenset()
 
@@ -179,11 +182,12 @@ class _Means:
         for link, key in reversed(links):
             value = self._applied(link, key, value, early.first, b)
         dims = tuple(sorted(early.dims))
-        if early.dims != early.first:
-            value = b.reduce("mean.dim", value, dims, keepdim=True)
         if early.kind == "sum":
             shape = self._types[node.argument("self")].shape
-            value = b.pointwise("mul.Tensor", value, prod(shape[d] for d in dims))
+            value = b.pointwise("mul.Tensor", value, prod(shape[d] for d in early.first))
+        if early.dims != early.first:
+            aten = "mean.dim" if early.kind == "mean" else "sum.dim_IntList"
+            value = b.reduce(aten, value, dims, keepdim=True)
         if b.type_of(value).shape == node.type.shape:
             return [*b.nodes, node.calling("alias.default", self=value)]
         return [*b.nodes, node.calling("squeeze.dims", self=value, dim=dims)]
