@@ -8,8 +8,6 @@ import contextlib
 import threading
 from pathlib import Path
 
-from kernelgen.errors import KernelgenFault
-from kernelgen.grading.launch import worker_environment
 from kernelgen.grading.options import Phase
 from kernelgen.grading.queue.identity import versions
 from kernelgen.grading.queue.job import Job, LaneStopped
@@ -56,7 +54,7 @@ class Lane(contextlib.AbstractContextManager["Lane"]):
         self._stopped = threading.Event()
         self._changing = threading.Lock()
         self._at_work: threading.Event | None = None
-        self._server = self._new_server()
+        self._server = ForkServer.usual(self._folder, CANDIDATE_MODULES)
         self.environment = versions()
 
     def __exit__(self, *_: object) -> None:
@@ -113,17 +111,11 @@ class Lane(contextlib.AbstractContextManager["Lane"]):
                 self._at_work.set()
         self._server.stop()
 
-    def _new_server(self) -> ForkServer:
-        try:
-            return ForkServer(worker_environment(), self._folder, CANDIDATE_MODULES)
-        except OSError as error:
-            raise KernelgenFault(f"no fork server can be started: {error}") from error
-
     def _present(self) -> ForkServer:
         """Return a server that runs."""
         if not self._server.running:
             self._server.close()
-            self._server = self._new_server()
+            self._server = ForkServer.usual(self._folder, CANDIDATE_MODULES)
         # Last: whoever stops this either ended the server that is returned, or is seen here.
         if self._at_work is None or self._at_work.is_set():
             raise LaneStopped

@@ -20,7 +20,6 @@ import msgspec
 
 from kernelgen.errors import KernelgenFault
 from kernelgen.grading.judged import Judged
-from kernelgen.grading.launch import worker_environment
 from kernelgen.grading.supervisor.oracle_client import OracleClient
 from kernelgen.grading.supervisor.timing_lock import Room, TimingLock
 from kernelgen.grading.supervisor.workers import ForkServer
@@ -287,10 +286,7 @@ class Oracles:
 
     def _new_server(self) -> ForkServer:
         folder = Path(tempfile.mkdtemp(prefix="server-", dir=self._scratch))
-        try:
-            return ForkServer(worker_environment(), folder, self._modules)
-        except OSError as error:
-            raise KernelgenFault(f"no fork server can be started: {error}") from error
+        return ForkServer.usual(folder, self._modules)
 
     def _at_rest(self, oracle: OracleClient) -> bool:
         """Have it let go of what was its last borrower's."""

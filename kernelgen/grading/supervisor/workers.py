@@ -15,6 +15,7 @@ from typing import Any, BinaryIO
 import msgspec
 
 from kernelgen.errors import KernelgenFault
+from kernelgen.grading.launch import worker_environment
 from kernelgen.grading.supervisor.servers import END_TIMEOUT_S, ZYGOTES, Server, WorkerGone
 from kernelgen.grading.wire.channel import (
     CANDIDATE_LIMIT_BYTES,
@@ -255,6 +256,14 @@ class ForkServer(Server, contextlib.AbstractContextManager["ForkServer"]):
             self._number = self._zygote.post(request, (theirs.fileno(), self._log.fileno()))
             unless_asked.pop_all()
         self._closed = False
+
+    @classmethod
+    def usual(cls, folder: Path, modules: Sequence[str]) -> ForkServer:
+        """Return one in the environment of all workers; raises KernelgenFault where none starts."""
+        try:
+            return cls(worker_environment(), folder, modules)
+        except OSError as error:
+            raise KernelgenFault(f"no fork server can be started: {error}") from error
 
     def __exit__(self, *_: object) -> None:
         self.close()
