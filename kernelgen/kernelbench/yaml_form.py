@@ -13,20 +13,19 @@ import msgspec
 
 from kernelgen.errors import ProblemError, UserError
 from kernelgen.problem.kernelbench_file import read_kernelbench_problem
-from kernelgen.problem.python_text import bound_names, name_uses, parse_python, undefined_names
+from kernelgen.problem.python_text import (
+    USUAL_IMPORTS,
+    bound_names,
+    name_uses,
+    parse_python,
+    undefined_names,
+)
 from kernelgen.problem.record import ConstantValue, Problem
 from kernelgen.problem.yaml_file import Constants, problem_of, read_constants
 from kernelgen.problem.yaml_tree import as_yaml, read_tree
 from kernelgen.solution.imports import modules_beyond
 from kernelgen.solution.source import Source, is_main_block
 
-_GIVEN = {
-    "import torch",
-    "import torch.nn as nn",
-    "from torch import nn",
-    "import torch.nn.functional as F",
-    "from torch.nn import functional as F",
-}
 _FUNCTIONS = ("get_inputs", "get_init_inputs")
 _ARITHMETIC = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv)
 
@@ -125,7 +124,7 @@ def _refuse_early_call(source: Path, part: _Part) -> None:
 def _is_left_out(part: _Part, problem: Problem) -> bool:
     """Whether a statement is given to every YAML problem, stands in it elsewhere, or never runs."""
     if isinstance(part.node, ast.Import | ast.ImportFrom):
-        return ast.unparse(part.node) in _GIVEN
+        return ast.unparse(part.node) in USUAL_IMPORTS
     docstring = ast.get_docstring(ast.Module([part.node], [])) or ""
     return docstring.strip() == problem.summary or is_main_block(part.node)
 

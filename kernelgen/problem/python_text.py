@@ -24,6 +24,14 @@ GIVEN = frozenset(dir(builtins)) | {
     "__annotations__", "__builtins__", "__cached__", "__class__", "__file__", "__module__",
     "__path__", "__qualname__",
 }  # fmt: skip
+# Imports that every problem and every solution has.
+USUAL_IMPORTS = {
+    "import torch",
+    "import torch.nn as nn",
+    "from torch import nn",
+    "import torch.nn.functional as F",
+    "from torch.nn import functional as F",
+}
 _LOADS = ("LOAD_NAME", "LOAD_GLOBAL", "LOAD_FROM_DICT_OR_GLOBALS")
 
 

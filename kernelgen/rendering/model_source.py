@@ -14,18 +14,11 @@ from collections.abc import Mapping
 import msgspec
 
 from kernelgen.problem.python_signature import Function, find_class
-from kernelgen.problem.python_text import GIVEN, bound_names, name_uses
+from kernelgen.problem.python_text import GIVEN, USUAL_IMPORTS, bound_names, name_uses
 from kernelgen.problem.record import Case, Device, Problem
 from kernelgen.solution.source import is_main_block
 
 COLUMNS = 100
-_GIVEN = {
-    "import torch",
-    "import torch.nn as nn",
-    "from torch import nn",
-    "import torch.nn.functional as F",
-    "from torch.nn import functional as F",
-}
 _NO_CONSTRUCTOR = "    def __init__(self) -> None:\n        super().__init__()"
 _INHERITED = """
     def __init__(self, *args: object, **kwargs: object) -> None:
@@ -219,7 +212,7 @@ def _needed(users: list[ast.stmt], others: list[ast.stmt]) -> list[ast.stmt]:
             if number not in found and not names.isdisjoint(_bound(node)):
                 found.add(number)
                 waiting.append(node)
-    return [n for i, n in enumerate(others) if i in found and ast.unparse(n) not in _GIVEN]
+    return [n for i, n in enumerate(others) if i in found and ast.unparse(n) not in USUAL_IMPORTS]
 
 
 def _bound(node: ast.stmt) -> frozenset[str]:
