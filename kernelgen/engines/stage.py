@@ -61,6 +61,12 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     dtype: str
 
 
+def step_of(name: str, operator: str, left: StepValue, right: StepValue) -> Step:
+    """Return a step of two numbers that gives a float."""
+    arguments = {"self": left, "other": right}
+    return Step(name=name, operator=operator, arguments=arguments, dtype="float32")
+
+
 class Result(msgspec.Struct, frozen=True, kw_only=True):
     """A value that a kernel writes.
 
@@ -197,8 +203,8 @@ class Library(msgspec.Struct, frozen=True, kw_only=True, tag="library"):
     named: tuple[str, ...] = ()
     results: tuple[str, ...]
     types: tuple[TensorType | None, ...]
-    view: bool
-    computes: bool
+    view: bool = False
+    computes: bool = False
     in_place: bool = False
 
 

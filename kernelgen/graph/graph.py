@@ -67,6 +67,11 @@ def strides_of(shape: Sequence[int]) -> tuple[int, ...]:
     return tuple(prod(max(size, 1) for size in shape[d + 1 :]) for d in range(len(shape)))
 
 
+def contiguous(shape: Sequence[int], dtype: str = "float32") -> TensorType:
+    """Return the type of a tensor whose elements lie in order."""
+    return TensorType(shape=tuple(shape), strides=strides_of(shape), dtype=dtype)
+
+
 def is_contiguous(found: TensorType) -> bool:
     """Return whether a tensor's elements lie in order."""
     pairs = zip(found.shape, found.strides, strides_of(found.shape), strict=True)
@@ -135,6 +140,11 @@ class GraphInput(msgspec.Struct, frozen=True, kw_only=True):
     path: str = ""
     text: str = ""
     size: SizeOf | None = None
+
+    @property
+    def is_number(self) -> bool:
+        """Whether it is a float of Python's."""
+        return self.kind == "scalar"
 
 
 class Node(msgspec.Struct, frozen=True, kw_only=True):
@@ -217,6 +227,14 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
     def calling(self, aten: str, /, **arguments: Argument) -> "Node":
         """Return a node with the same result that calls another operator, by all its arguments."""
         return msgspec.structs.replace(self, aten=aten, arguments=arguments, given=len(arguments))
+
+
+def call_of(
+    name: str, aten: str, arguments: dict[str, Argument], made: TensorType | None, **others: Any
+) -> Node:
+    """Return a call that gives all of its arguments, and has one result."""
+    given = len(arguments)
+    return Node(name=name, aten=aten, arguments=arguments, given=given, results=(made,), **others)
 
 
 class Graph(msgspec.Struct, frozen=True, kw_only=True):

@@ -121,13 +121,7 @@ def _cost(stage: Stage, types: dict[str, TensorType]) -> StageCost:
     by_value = {one.value: one.type for one in operands_of(stage) if not one.is_number}
     read_bytes = sum(one.bytes for one in by_value.values())
     work = engine_of(stage).work(stage)
-    return StageCost(
-        read_bytes=read_bytes,
-        written_bytes=written_bytes,
-        split_bytes=work.split_bytes,
-        flops=work.flops,
-        halves=work.halves,
-    )
+    return StageCost(read_bytes=read_bytes, written_bytes=written_bytes, **work._asdict())
 
 
 def _flops(stage: Library, types: dict[str, TensorType]) -> int:

@@ -16,6 +16,7 @@ from kernelgen.graph.graph import (
     Node,
     Reference,
     broadcast,
+    call_of,
     is_contiguous,
     references,
     renamed,
@@ -301,15 +302,7 @@ class Placing:
             name = f"{value}_{word}"
             arguments = {"self": Reference(of), **others}
             self.types[name] = found
-            self.library(
-                Node(
-                    name=name,
-                    aten=aten,
-                    arguments=arguments,
-                    given=len(arguments),
-                    results=(found,),
-                )
-            )
+            self.library(call_of(name, aten, arguments, found))
             of = name
         self.same[value] = of
         self.as_traced.add(of)

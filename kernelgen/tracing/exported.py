@@ -27,6 +27,7 @@ from kernelgen.graph.graph import (
     Number,
     Reference,
     TensorType,
+    call_of,
     written,
 )
 from kernelgen.graph.graph import InputKind as Kind
@@ -215,7 +216,7 @@ class Reader:
                 raise NotPlannedError(f"forward changes a constant in place (aten.{_base(node)})")
             old = norm.argument(key)
             read: dict[str, Argument] = {"self": Reference(old), "norm": Reference(norm.name)}
-            left = _call_of(f"{norm.name}_{key}", RUNNING[key], read, self._types[old])
+            left = call_of(f"{norm.name}_{key}", RUNNING[key], read, self._types[old])
             self._add(self._in_place(left, self._memory[changed.name], old))
 
     def _add(self, made: Node) -> None:
@@ -308,7 +309,7 @@ class Reader:
                 raise (NotPlannedError if self._passed else ViewChangedError)(words)
         if made.aten.split(".")[0].endswith("_"):  # it has no other form
             given: dict[str, Argument] = {"self": Reference(target), "memory_format": None}
-            copy = _call_of(f"{made.name}_copy", "clone.default", given, self._types[target])
+            copy = call_of(f"{made.name}_copy", "clone.default", given, self._types[target])
             self._add(copy)
             first = next(iter(made.arguments))
             changed = {**made.arguments, first: Reference(copy.name)}
@@ -355,11 +356,6 @@ def _functional(node: Node) -> Node:
     return msgspec.structs.replace(node, aten=aten) if found else node
 
 
-def _call_of(name: str, aten: str, arguments: dict[str, Argument], made: TensorType | None) -> Node:
-    """Return a call that gives all of its arguments, and has one result."""
-    return Node(name=name, aten=aten, arguments=arguments, given=len(arguments), results=(made,))
-
-
 def _base(node: torch.fx.Node) -> str:
     """Return `add` for the operator add.Tensor."""
     return str(getattr(node.target, "__name__", node.target)).split(".")[0]
@@ -374,7 +370,7 @@ def _node(node: torch.fx.Node, renamed: dict[str, Reference | Number]) -> Node:
     if node.target is operator.getitem:
         value, index = (_argument(one, renamed) for one in node.args)
         found = _type(node.meta["val"])
-        return _call_of(node.name, "getitem", {"value": value, "index": index}, found)
+        return call_of(node.name, "getitem", {"value": value, "index": index}, found)
     target = node.target
     if not isinstance(target, torch._ops.OpOverload):  # noqa: SLF001
         words = (why for name, why in _REGIONS.items() if name in str(target))

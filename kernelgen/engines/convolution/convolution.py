@@ -34,8 +34,8 @@ from kernelgen.engines.stage import (
     Result,
     Stage,
     Step,
-    StepValue,
     Views,
+    step_of,
 )
 from kernelgen.engines.text.finish import OF, finish_names
 from kernelgen.engines.text.names import text_of
@@ -106,9 +106,8 @@ class ConvolutionEngine(Engine[Convolution]):
             added = Operand(
                 name="bias", value=bias.name, type=kind, pattern="along", span=channel, flat=flat
             )
-            sum_of: dict[str, StepValue] = {"self": CONVOLVED, "other": "bias"}
             beside = (added,)
-            epilogue = (Step(name="biased", operator="add", arguments=sum_of, dtype="float32"),)
+            epilogue = (step_of("biased", "add", CONVOLVED, "bias"),)
         return Convolution(
             name=aten,
             aten=aten,

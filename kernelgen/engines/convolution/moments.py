@@ -35,8 +35,9 @@ from kernelgen.engines.stage import (
     Views,
     operands_of,
     reads,
+    step_of,
 )
-from kernelgen.graph.graph import Argument, Reference, TensorType, strides_of
+from kernelgen.graph.graph import Argument, Reference, contiguous
 
 _KINDS = frozenset(("sum", "mean", "variance"))
 _LEAST_FILLED = 0.75  # of a tile's lines
@@ -93,7 +94,7 @@ def _wanted(second: Reduce) -> tuple[str, ...]:
 
 def _gathered(first: Convolution, of: str) -> Result:
     shape = (*first.shape[: -first.dims], *(1,) * first.dims)
-    return Result(value=f"{first.result.value}_{of}", of=of, type=_type_of(shape))
+    return Result(value=f"{first.result.value}_{of}", of=of, type=contiguous(shape))
 
 
 def _gathers_pixels(first: Convolution, second: Reduce, views: Views) -> bool:
@@ -162,10 +163,6 @@ def _of_channels(
     return None
 
 
-def _type_of(shape: tuple[int, ...]) -> TensorType:
-    return TensorType(shape=shape, strides=strides_of(shape), dtype="float32")
-
-
 def _seen(
     gathered: Iterable[Result], first: Convolution, second: Reduce, views: Views
 ) -> tuple[list[Library], dict[str, Operand]]:
@@ -177,7 +174,7 @@ def _seen(
         value, found = result.value, result.type
         for view in reversed(views.behind(pixels)):
             shape = (*views.types[view.results[0]].shape[: -first.dims], *(1,) * first.dims)
-            name, found = f"{value}_grouped", _type_of(shape)
+            name, found = f"{value}_grouped", contiguous(shape)
             while views.types.get(name, found) != found:
                 name += "_2"
             if name not in views.types:
@@ -249,7 +246,8 @@ class _Totals:
         if a.kind == "mean":
             return self._over("mean", MEAN)
         if a.kind == "sum":
-            return self._over("sum", _step(self.before, f"part_of_{a.name}", "mul", MEAN, COUNT))
+            self.before.append(step_of(f"part_of_{a.name}", "mul", MEAN, COUNT))
+            return self._over("sum", self.before[-1].name)
         found = self._over("mean", VARIANCE)
         if not self.alone:
             found = self._step("add", found, self._over("variance", MEAN))
@@ -260,7 +258,8 @@ class _Totals:
         return found
 
     def _step(self, operator: str, left: StepValue, right: StepValue) -> str:
-        return _step(self.after, f"of_all_{len(self.after) + 1}", operator, left, right)
+        self.after.append(step_of(f"of_all_{len(self.after) + 1}", operator, left, right))
+        return self.after[-1].name
 
     def _over(self, kind: Accumulation, of: StepValue) -> StepValue:
         if self.alone:
@@ -269,12 +268,6 @@ class _Totals:
         if made not in self.accumulators:
             self.accumulators.append(made)
         return made.name
-
-
-def _step(to: list[Step], name: str, operator: str, left: StepValue, right: StepValue) -> str:
-    arguments = {"self": left, "other": right}
-    to.append(Step(name=name, operator=operator, arguments=arguments, dtype="float32"))
-    return name
 
 
 def _mapped(
@@ -296,23 +289,20 @@ def _mapped(
             value = f"{o.value}_flat" if steps else results[0].value
             first = 0 if o.type.shape == shape else len(shape) - 1
             last = len(o.type.shape) - len(shape) + first
-            arguments: dict[str, Argument] = {
-                "self": Reference(o.value),
-                "start_dim": first,
-                "end_dim": last,
-            }
-            view = Library(
-                name=value,
-                aten="flatten.using_ints",
-                arguments=arguments,
-                given=len(arguments),
-                results=(value,),
-                types=(_type_of(shape),),
-                view=True,
-                computes=False,
+            arguments: dict[str, Argument] = {"self": Reference(o.value)}
+            arguments |= {"start_dim": first, "end_dim": last}
+            flat.append(
+                Library(
+                    name=value,
+                    aten="flatten.using_ints",
+                    arguments=arguments,
+                    given=len(arguments),
+                    results=(value,),
+                    types=(contiguous(shape),),
+                    view=True,
+                )
             )
-            flat.append(view)
-        seen.append(msgspec.structs.replace(o, value=value, type=_type_of(shape)))
+        seen.append(msgspec.structs.replace(o, value=value, type=contiguous(shape)))
     if not steps:
         return tuple(flat)
     made = Map(

@@ -22,7 +22,7 @@ from kernelgen.engines.reduce.record import Reduce
 from kernelgen.engines.segment.record import Segment
 from kernelgen.engines.stage import Kernel, Operand, Result, Step, StepValue, operands_of
 from kernelgen.engines.text.stage_text import body_of
-from kernelgen.graph.graph import strides_of
+from kernelgen.graph.graph import contiguous
 from kernelgen.problem.record import Backend
 
 _KINDS = frozenset(("sum", "mean", "max", "min", "sumexp"))
@@ -68,7 +68,7 @@ def _of_lines(first: Convolution, pool: Pool) -> tuple[Pool, ...]:
         return (pool,)
     across, along = (*ones[:-1], w.kernel[-1]), (*w.kernel[:-1], 1)
     shape = (*first.shape[:-1], first.shape[-1] // w.kernel[-1])
-    between = msgspec.structs.replace(first.result.type, shape=shape, strides=strides_of(shape))
+    between = contiguous(shape, first.result.type.dtype)
     name = f"{pool.result.value}_lines"
     lines = msgspec.structs.replace(
         pool,

@@ -9,7 +9,7 @@ from kernelgen.engines.architectures import Architecture
 from kernelgen.engines.naming import without_overload
 from kernelgen.engines.product.choice import ProductChoice, choose_product
 from kernelgen.engines.product.record import MULTIPLIED, Product
-from kernelgen.engines.stage import Library, Operand, Result, Step, StepValue
+from kernelgen.engines.stage import Library, Operand, Result, Step, step_of
 from kernelgen.graph.graph import MATRIX, Argument, Reference, TensorType
 
 # Tensor cores multiply halves of fp32 values several times as fast as torch multiplies in fp32; to
@@ -71,8 +71,7 @@ def product_of(
         added = Operand(name="bias", value=values[-1], type=bias[0])
         if arch is None:  # the C++ has an epilogue alone
             beside = (msgspec.structs.replace(added, pattern="along", span=(-1, 0)),)
-            sum_of: dict[str, StepValue] = {"self": MULTIPLIED, "other": "bias"}
-            epilogue = (Step(name="biased", operator="add", arguments=sum_of, dtype="float32"),)
+            epilogue = (step_of("biased", "add", MULTIPLIED, "bias"),)
         else:
             operands.append(added)
     aten = "matmul" if stage.aten == "einsum.default" else without_overload(stage.aten)

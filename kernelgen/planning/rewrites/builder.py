@@ -14,8 +14,9 @@ from kernelgen.graph.graph import (
     Reference,
     TensorType,
     broadcast,
+    call_of,
+    contiguous,
     references,
-    strides_of,
 )
 
 _PARAMETERS = {aten: tuple(row.parameters) for row in OPERATORS for aten in row.aten}
@@ -50,17 +51,9 @@ class Builder:
     ) -> Reference:
         """Add a node of one contiguous result, and return that."""
         name = f"{self._node.name}_{without_overload(aten)}_{len(self.nodes) + 1}"
-        found = TensorType(shape=tuple(shape), strides=strides_of(shape), dtype=dtype)
-        node = Node(
-            name=name,
-            aten=aten,
-            arguments=dict(arguments),
-            given=len(arguments),
-            named=named,
-            results=(found,),
-            module=self._node.module,
-        )
-        self.nodes.append(node)
+        found = contiguous(shape, dtype)
+        layer = {"named": named, "module": self._node.module}
+        self.nodes.append(call_of(name, aten, dict(arguments), found, **layer))
         self.types[name] = found
         return Reference(name)
 

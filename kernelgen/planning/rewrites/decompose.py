@@ -111,11 +111,8 @@ def _with_biases_apart(graph: Graph) -> Graph:
             kept.update(node.reads)
 
     def become(node: Node, b: Builder) -> list[Node]:
-        bias, rank, found = (
-            node.arguments.get("bias"),
-            CONVOLUTIONS.get(node.aten),
-            node.results[0],
-        )
+        bias, rank = node.arguments.get("bias"), CONVOLUTIONS.get(node.aten)
+        found = node.results[0]
         if node.name in kept or rank is None or bias is None:
             return [node]
         if found is None or found.dtype != "float32":

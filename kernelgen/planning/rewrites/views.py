@@ -22,8 +22,9 @@ from kernelgen.graph.graph import (
     Reference,
     TensorType,
     broadcast,
+    call_of,
+    contiguous,
     renamed,
-    strides_of,
 )
 
 _REDUCTIONS = (
@@ -242,11 +243,8 @@ class _Views:
             name = f"{value}_apart"
             while name in self._nodes:
                 name += "_2"
-        shape = split.of(whole.shape)
-        found = msgspec.structs.replace(whole, shape=shape, strides=strides_of(shape))
-        self._keep(
-            Node(name=name, aten=aten, arguments=arguments, given=len(arguments), results=(found,))
-        )
+        found = contiguous(split.of(whole.shape), whole.dtype)
+        self._keep(call_of(name, aten, arguments, found))
         self._in_parts[value, split] = name
         return Reference(name)
 
