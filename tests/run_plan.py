@@ -14,7 +14,7 @@ _OPERATORS = {operator.name: operator for operator in OPERATORS}
 
 def run_plan(plan: Plan, model: Any, *inputs: Any) -> tuple[Any, ...]:
     """Return what forward returns, having left in the model's buffers what it leaves there."""
-    given = dict(zip(plan.arguments, inputs, strict=True))
+    given = dict(zip(plan.graph.arguments, inputs, strict=True))
     held = {**dict(model.named_parameters()), **dict(model.named_buffers())}
     values = {s.name: held[s.path] if s.path else given[s.name] for s in plan.sources}
     for stage in plan.stages:

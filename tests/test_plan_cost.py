@@ -12,9 +12,9 @@ from kernelgen.engines.product.choice import choose_product
 from kernelgen.engines.product.record import Product
 from kernelgen.engines.reduce.record import Reduce
 from kernelgen.engines.stage import Accumulator, Library, Operand, Result, Stage
-from kernelgen.graph.graph import Argument, Reference, TensorType
+from kernelgen.graph.graph import Argument, Graph, GraphInput, Reference, TensorType
 from kernelgen.planning.cost import StageCost, costs, stage_times
-from kernelgen.planning.plan import Plan, Source
+from kernelgen.planning.plan import Plan
 
 
 def tensor(*shape: int, dtype: str = "float32") -> TensorType:
@@ -32,16 +32,12 @@ def operand(value: str, found: TensorType) -> Operand:
 
 
 def plan(stages: list[Stage], outputs: tuple[str, ...], **sources: TensorType) -> Plan:
-    return Plan(
-        arguments=tuple(sources),
-        sources=tuple(
-            Source(name=name, type=found, kind="scalar" if found is NUMBER else "input")
-            for name, found in sources.items()
-        ),
-        stages=tuple(stages),
-        outputs=outputs,
-        returns=", ".join("%s" for _ in outputs),
+    inputs = tuple(
+        GraphInput(name=name, type=found, kind="scalar" if found is NUMBER else "input")
+        for name, found in sources.items()
     )
+    graph = Graph(arguments=tuple(sources), inputs=inputs, nodes=(), outputs=outputs, returns="")
+    return Plan(graph=graph, sources=inputs, stages=tuple(stages), outputs=outputs)
 
 
 def library(aten: str, out: TensorType, *, computes: bool = True, **given: Argument) -> Library:

@@ -5,8 +5,8 @@ from collections.abc import Iterable
 import msgspec
 
 from kernelgen.engines.stage import Library, Stage, Views, reads, writes
-from kernelgen.graph.graph import Argument, Reference, strides_of
-from kernelgen.planning.plan import Plan, Source
+from kernelgen.graph.graph import Argument, GraphInput, Reference, strides_of
+from kernelgen.planning.plan import Plan
 
 # Operators of torch that leave their result in their first argument where they end in `_`.
 _OPERATORS = frozenset(("add.Tensor", "sub.Tensor", "mul.Tensor"))
@@ -68,7 +68,7 @@ def _counted_together(stages: list[Stage], held: set[str]) -> tuple[Stage, ...]:
     return tuple(left)
 
 
-def _written(stage: Stage, made: str, source: Source, views: Views) -> Stage | None:
+def _written(stage: Stage, made: str, source: GraphInput, views: Views) -> Stage | None:
     """Return a stage that leaves a result in a buffer; None where it cannot."""
     of = source.type
     if isinstance(stage, Library):

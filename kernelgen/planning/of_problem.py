@@ -7,10 +7,10 @@ import msgspec
 from kernelgen.engines.architectures import DEFAULT_ARCHITECTURE, Architecture
 from kernelgen.engines.stage import Library, Stage
 from kernelgen.errors import ProblemError
-from kernelgen.graph.graph import Argument, Graph, TensorType
+from kernelgen.graph.graph import Argument, Graph, GraphInput, TensorType
 from kernelgen.graph.sizes import dimensions_of, resizes_of, sizes_like, with_size
 from kernelgen.planning.fusion import with_engines
-from kernelgen.planning.plan import Plan, Source
+from kernelgen.planning.plan import Plan
 from kernelgen.planning.planner import Choices, choices_of, plan_of_simple, simplified
 from kernelgen.problem.record import Case, Device, Problem
 from kernelgen.tracing.capture import graph_of, graphs_of
@@ -20,12 +20,10 @@ class ProblemPlan(msgspec.Struct, frozen=True, kw_only=True):
     """The plan of a problem's main case, which is that of all its cases.
 
     Attributes:
-        graph: that the plan is of.
         plan: at the main shapes.
         free: the constructor's parameters that get other values in other cases.
     """
 
-    graph: Graph
     plan: Plan
     free: frozenset[str]
 
@@ -81,10 +79,10 @@ def _shared(
         shared = dimensions_of(graph).items() & sizes.items()
         bound &= {place for place, _ in shared}
     plan = msgspec.structs.replace(plan, bound=bound)
-    return ProblemPlan(graph=graph, plan=plan, free=frozenset(free))
+    return ProblemPlan(plan=plan, free=frozenset(free))
 
 
-def _with_alike(source: Source, sizes: dict[tuple[str, int], int]) -> Source:
+def _with_alike(source: GraphInput, sizes: dict[tuple[str, int], int]) -> GraphInput:
     """Return a source whose size is only alike to what has that size in another case as well."""
     if source.size is None:
         return source
@@ -120,7 +118,7 @@ def _with_sizes(
 
 def _skeleton(plan: Plan) -> list[str]:
     """Return a plan without its sizes: a description of each stage, in order."""
-    return [*map(_described, plan.stages), plan.returns % plan.outputs]
+    return [*map(_described, plan.stages), plan.graph.returns % plan.outputs]
 
 
 def _difference(skeleton: list[str], other: list[str]) -> str:

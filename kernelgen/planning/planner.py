@@ -18,7 +18,7 @@ from kernelgen.engines.stage import reads, writes
 from kernelgen.graph.graph import VIEWS, Graph, Node, references
 from kernelgen.planning.making import result_names
 from kernelgen.planning.placing import Placing
-from kernelgen.planning.plan import Plan, Source
+from kernelgen.planning.plan import Plan
 from kernelgen.planning.rewrites.decompose import decomposed, prepared
 from kernelgen.planning.rewrites.kept import kept_norms, with_norms
 from kernelgen.planning.rewrites.means import Early, with_means_first
@@ -96,23 +96,15 @@ class _Planner:
             values.place(value)
         used = {name for stage in values.stages for name in reads(stage)} | {*outputs}
         used |= {i.size.input for i in self._graph.inputs if i.size and i.name in used}
-        sources = tuple(
-            Source(name=i.name, type=i.type, kind=i.kind, path=i.path, text=i.text, size=i.size)
-            for i in self._graph.inputs
-            if i.name in used or i.name in updates.values()
-        )
+        used.update(updates.values())
+        sources = tuple(i for i in self._graph.inputs if i.name in used)
         return Plan(
-            arguments=self._graph.arguments,
+            graph=self._graph,
             sources=sources,
             stages=tuple(values.stages),
             outputs=outputs,
-            returns=self._graph.returns,
             updates=updates,
-            kinds=self._graph.kinds,
-            fixed=self._graph.fixed,
-            attributes=frozenset(i.path for i in self._graph.inputs if i.kind == "attribute"),
             bound=self._graph.bound,
-            indexed=self._graph.indexed,
             ordered=self._ordered(),
         )
 

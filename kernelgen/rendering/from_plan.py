@@ -17,8 +17,8 @@ from kernelgen.engines.stage import Kernel, Library, Stage, reads, writes
 from kernelgen.engines.text.alike import with_plain_names
 from kernelgen.engines.text.functions import helpers
 from kernelgen.engines.text.stage_text import COLUMNS, StageText, call_of
-from kernelgen.graph.graph import strides_of
-from kernelgen.planning.plan import Plan, Source
+from kernelgen.graph.graph import GraphInput, strides_of
+from kernelgen.planning.plan import Plan
 from kernelgen.problem.record import Backend
 
 Key = tuple[str, str]  # a kernel and its function, with plain names
@@ -61,9 +61,9 @@ def plan_text(
     stages = list(zip(plan.stages, _texts(plan.stages, target), strict=True))
     called = {"_", "_expect", "getattr", "self", "setattr", "torch", "tuple"}
     called.update(*(re.findall(r"(?<![.\w])\w+(?=\()", text.call) for _, text in stages))
-    called.update(re.findall(r"(?<![.\w])\w+(?=[(.])", plan.returns))
+    called.update(re.findall(r"(?<![.\w])\w+(?=[(.])", plan.graph.returns))
     # Arguments that would hide what the body needs have other names there.
-    given = {name: f"{name}_given" if name in called else name for name in plan.arguments}
+    given = {name: f"{name}_given" if name in called else name for name in plan.graph.arguments}
     texts = [text for _, text in stages]
     read = Counter(name for text in texts for name in _VALUE.findall(text.call))
     paths = [*(source.path for source in plan.sources), *plan.updates]
@@ -98,7 +98,7 @@ def plan_text(
             call += ".contiguous()"
         if (
             number == len(stages) - 1
-            and plan.returns == "%s"
+            and plan.graph.returns == "%s"
             and plan.outputs == results
             and not plan.updates
         ):
@@ -145,7 +145,7 @@ def _ending(plan: Plan, known: Mapping[str, str], modules: Mapping[str, str]) ->
         named = place.startswith("getattr(") and place.endswith(")")
         lines.append(f"set{place[3:-1]}, {left})" if named else f"{place} = {left}")
     outputs = tuple(known[name] for name in plan.outputs)
-    return [*lines, f"return {plan.returns % outputs}"]
+    return [*lines, f"return {plan.graph.returns % outputs}"]
 
 
 def _texts(stages: Sequence[Stage], target: Target) -> Iterator[StageText]:
@@ -207,7 +207,7 @@ def _kernels(texts: list[StageText], backend: Backend) -> str:
 def _checks(plan: Plan, given: Mapping[str, str]) -> list[str]:
     """Return the lines that refuse what the plan is not for."""
     lines = []
-    for text, value in plan.fixed.items():
+    for text, value in plan.graph.fixed.items():
         name = repr(text) if '"' in text else f'"{text}"'
         lines.append(f"_expect({name}, {_renamed(text, given)}, {value})")
     lines += [f"{s.name} = {_renamed(s.text, given)}" for s in plan.sources if _is_part(s)]
@@ -229,7 +229,7 @@ def _checks(plan: Plan, given: Mapping[str, str]) -> list[str]:
             lines.append(f"if {name}.stride() != {strides}:")
             where = f'"order of {source.name} in memory"'
             lines.append(f"    _expect({where}, {name}.dim_order(), {traced})")
-    named = {*plan.arguments, *(source.name for source in plan.sources)}
+    named = {*plan.graph.arguments, *(source.name for source in plan.sources)}
     for size in (source.size for source in plan.sources if source.size is not None):
         own = f"{given.get(size.input, size.input)}.shape[{size.dim}]"
         for name, dim in sorted(one for one in size.alike - plan.bound if one[0] in named):
@@ -307,7 +307,7 @@ def _is_view_of_the_models(stage: Stage, plan: Plan) -> bool:
 
 
 def _source(
-    source: Source, plan: Plan, given: Mapping[str, str], modules: Mapping[str, str]
+    source: GraphInput, plan: Plan, given: Mapping[str, str], modules: Mapping[str, str]
 ) -> str:
     if source.size is not None:
         size = f"{given.get(source.size.input, source.size.input)}.shape[{source.size.dim}]"
@@ -319,7 +319,7 @@ def _source(
     return given.get(source.name, source.name)
 
 
-def _is_part(source: Source) -> bool:
+def _is_part(source: GraphInput) -> bool:
     """Whether forward reads it from a structure, under a name of its own."""
     return bool(source.text) and not source.text.startswith(("self.", "torch."))
 
@@ -363,7 +363,7 @@ def _path(path: str, plan: Plan, modules: Mapping[str, str]) -> str:
             text = known
             continue
         plain = part.isidentifier() and not iskeyword(part) and not part.startswith("__")
-        if part.isdecimal() and ".".join(parts[:end]) in plan.indexed:
+        if part.isdecimal() and ".".join(parts[:end]) in plan.graph.indexed:
             text += f"[{int(part)}]"
         elif plain and part == normalize("NFKC", part):
             text += f".{part}"

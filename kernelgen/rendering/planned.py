@@ -57,8 +57,8 @@ def render_planned(
     plan = found.plan
     schedule = _schedule(plan, problem, backend, named, settings)
     text = plan_text(plan, backend, named, schedule)
-    source = model_source(problem, case, device, plan.returns % ((0,) * len(plan.outputs)))
-    made = (found.graph.made_with, found.graph.made_like)
+    source = model_source(problem, case, device, plan.graph.returns % ((0,) * len(plan.outputs)))
+    made = (plan.graph.made_with, plan.graph.made_like)
     kept = {n for one in made for n in one if source.module or n in source.unchanged} - found.free
     pinned, like = ({n: value for n, value in one.items() if n in kept} for one in made)
     made_with = {n: repr(value) for n, value in pinned.items()} | like
@@ -204,16 +204,16 @@ def _forward(plan: Plan, called: Mapping[str, str]) -> str:
 
     Arguments that its body cannot call by their own names are passed on to a method that can.
     """
-    kinds = [plan.kinds.get(name, "torch.Tensor") for name in plan.arguments]
-    returned = _returned(plan.returns)
-    line = forward_line(dict(zip(plan.arguments, kinds, strict=True)), returned)
-    if called == {name: name for name in plan.arguments}:
+    kinds = [plan.graph.kinds.get(name, "torch.Tensor") for name in plan.graph.arguments]
+    returned = _returned(plan.graph.returns)
+    line = forward_line(dict(zip(plan.graph.arguments, kinds, strict=True)), returned)
+    if called == {name: name for name in plan.graph.arguments}:
         return line
     inner = forward_line(dict(zip(called.values(), kinds, strict=True)), returned)
     inner = inner.replace("def forward(", "def _forward(", 1)
-    owner = "self_" if "self" in plan.arguments else "self"
+    owner = "self_" if "self" in plan.graph.arguments else "self"
     line = line.replace("self", owner, 1)
-    return f"{line}\n        return {owner}._forward({', '.join(plan.arguments)})\n\n{inner}"
+    return f"{line}\n        return {owner}._forward({', '.join(plan.graph.arguments)})\n\n{inner}"
 
 
 def _returned(text: str) -> str:
