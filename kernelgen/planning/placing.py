@@ -193,11 +193,6 @@ class Placing:
         for value in values:
             self.waiting.steps.pop(value, None)
 
-    def _place_before(self, value: str) -> None:
-        """Put into memory what operators before a stage cannot compute in it."""
-        self._place_views(value)
-        self._place_reduced(value)
-
     def _place_reduced(self, value: str) -> None:
         while self.waiting.gathers(value):
             if self.types[value].shape in {
@@ -261,7 +256,9 @@ class Placing:
         arguments, of = self.resolved_arguments(node), ""
         if claim.of:
             of = self.resolved(claim.of)
-            self._place_before(of)
+            # What operators before the stage cannot compute in it.
+            self._place_views(of)
+            self._place_reduced(of)
         else:
             for name in references(*arguments.values()):
                 self.place(name)

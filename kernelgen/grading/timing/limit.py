@@ -5,13 +5,17 @@ have to move over the bandwidth of a copy, and the operations of the matrix prod
 of the cheapest arithmetic that is accurate enough. `docs/limits.md` says what that means.
 """
 
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from kernelgen.grading.timing.times import Limit
 from kernelgen.hardware.calibration import Calibration, MatrixFormat
 from kernelgen.problem.record import Device, Problem
+
+if TYPE_CHECKING:
+    from kernelgen.grading.wire.messages import CaseOpened
+    from kernelgen.planning.cost import PlanCost
 
 # Above the fastest rate that was ever measured, clocks of another day included.
 FASTER_THAN_MEASURED = 1.2
@@ -177,20 +181,7 @@ def _computing_ms(work: Work, calibration: Calibration | None) -> float:
     return work.flops / (FASTER_THAN_MEASURED * fastest) * 1e3
 
 
-class Count(Protocol):
-    """Counts of a reference's work: CaseOpened and PlanCost have them."""
-
-    @property
-    def minimal_bytes(self) -> int: ...  # noqa: D102
-
-    @property
-    def flops(self) -> int: ...  # noqa: D102
-
-    @property
-    def operand_bits(self) -> int: ...  # noqa: D102
-
-
-def work_of(counted: Count, problem: Problem, device: Device) -> Work:
+def work_of(counted: "CaseOpened | PlanCost", problem: Problem, device: Device) -> Work:
     """Return what a main case has to do: what the problem declares, else what was counted."""
     declared = problem.minimal_on(device)
     return Work(

@@ -24,12 +24,8 @@ def _filled(node: Node, builder: Builder) -> Reference | None:
     value = node.arguments["value"]
     if isinstance(value, Reference):
         return None
-    return builder.emit(
-        "full_like.default",
-        {"self": node.arguments["self"], "fill_value": value},
-        node.type.shape,
-        node.type.dtype,
-    )
+    given = {"self": node.arguments["self"], "fill_value": value}
+    return builder.emit("full_like.default", given, node.type.shape, node.type.dtype)
 
 
 def _copied(node: Node, builder: Builder) -> Reference | None:
@@ -120,9 +116,8 @@ def _with_biases_apart(graph: Graph) -> Graph:
         name, ones = f"unbiased_{node.name}", (1,) * rank
         (channels,) = b.type_of(bias).shape
         bias = b.emit("view.default", {"self": bias, "size": (-1, *ones)}, (channels, *ones))
-        product = msgspec.structs.replace(
-            node, name=name, arguments=node.arguments | {"bias": None}
-        )
+        unbiased = node.arguments | {"bias": None}
+        product = msgspec.structs.replace(node, name=name, arguments=unbiased)
         return [product, *b.nodes, node.calling("add.Tensor", self=Reference(name), other=bias)]
 
     return rewritten(graph, become)

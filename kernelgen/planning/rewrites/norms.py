@@ -5,7 +5,7 @@ others by their row of NORMS.
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from math import prod
 
 from kernelgen.graph.graph import RUNNING, Argument, Graph, Node, Reference
 from kernelgen.planning.rewrites.builder import Builder, rewritten
@@ -13,14 +13,6 @@ from kernelgen.planning.rewrites.builder import Builder, rewritten
 # Norms with running statistics, and what says that they take the input's own.
 _KEEPING = {"batch_norm.default": "training", "instance_norm.default": "use_input_stats"}
 FLOAT_EPS = 2.0**-23  # of float32: what an nn.RMSNorm without an eps has
-
-
-class _View(NamedTuple):
-    """A call, and the shape that it gives."""
-
-    aten: str
-    sizes: tuple[int, ...]
-    shape: tuple[int, ...]
 
 
 def _group_norm(node: Node, b: Builder) -> Reference | None:
@@ -31,11 +23,9 @@ def _group_norm(node: Node, b: Builder) -> Reference | None:
         return None
     split = (shape[0], groups, shape[1] // groups, *shape[2:])
     # `groups` in place of an overload: the sizes are a layer's, whatever shape x has.
-    arguments: dict[str, Argument] = {"self": x, "dim": 1, "sizes": (groups, -1)}
-    x = b.emit("unflatten.groups", arguments, split)
+    x = b.emit("unflatten.groups", {"self": x, "dim": 1, "sizes": (groups, -1)}, split)
     y = _normalised(b, x, range(2, len(split)), node.arguments["eps"])
-    sizes = (groups, -1, *(1,) * len(shape[2:]))
-    y = _scaled(b, y, node, _View("view.groups", sizes, (groups, shape[1] // groups, *sizes[2:])))
+    y = _scaled(b, y, node, (groups, -1, *(1,) * len(shape[2:])), "view.groups")
     return b.emit("flatten.groups", {"self": y, "start_dim": 1, "end_dim": 2}, shape)
 
 
@@ -164,31 +154,31 @@ def _with_statistics_kept(b: Builder, node: Node) -> Reference:
 
 
 def _scaled_by_channel(b: Builder, y: Reference, node: Node) -> Reference:
-    shape = b.type_of(y).shape
-    ones = (1,) * (len(shape) - 2)
-    view = _View("view.default", (-1, *ones), (shape[1], *ones)) if ones else None
-    return _scaled(b, y, node, view)
+    return _scaled(b, y, node, (-1, *(1,) * (len(b.type_of(y).shape) - 2)))
 
 
-def _scaled(b: Builder, y: Reference, node: Node, view: _View | None = None) -> Reference:
+def _scaled(
+    b: Builder, y: Reference, node: Node, sizes: tuple[int, ...] = (-1,), aten: str = "view.default"
+) -> Reference:
     """Return y times a norm's weight plus its bias, if it has them, each viewed in a shape."""
     for key, operator in (("weight", "mul.Tensor"), ("bias", "add.Tensor")):
         factor = node.arguments.get(key)
         if factor is None:
             continue
-        if view is not None:
-            factor = b.emit(view.aten, {"self": factor, "size": view.sizes}, view.shape)
+        factor = _by_channel(b, factor, sizes, aten)
         y = b.pointwise(operator, y, factor)
     return y
 
 
-def _by_channel(b: Builder, value: Argument, sizes: tuple[int, ...]) -> Argument:
+def _by_channel(
+    b: Builder, value: Argument, sizes: tuple[int, ...], aten: str = "view.default"
+) -> Argument:
     """Return a value for each channel in a shape that goes with the others'."""
     if sizes == (-1,):
         return value
     (count,) = b.type_of(value).shape
-    shape = tuple(count if size == -1 else size for size in sizes)
-    return b.emit("view.default", {"self": value, "size": sizes}, shape)
+    shape = tuple(-count // prod(sizes) if size == -1 else size for size in sizes)
+    return b.emit(aten, {"self": value, "size": sizes}, shape)
 
 
 def _dims(b: Builder, node: Node) -> list[int]:
