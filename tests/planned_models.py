@@ -12,8 +12,9 @@ from unittest import mock
 from products_on_the_cpu import for_the_cpu
 from shared_builds import EMULATION, Libraries
 
+from kernelgen.graph.graph import Graph
 from kernelgen.planning.plan import Plan
-from kernelgen.planning.planner import plan_of
+from kernelgen.planning.planner import choices_of, plan_of_simple, simplified
 from kernelgen.problem.kernelbench_file import read_kernelbench_problem
 from kernelgen.problem.record import Backend, Device, Problem
 from kernelgen.rendering.planned import render_planned
@@ -52,6 +53,11 @@ def get_inputs():
 def get_init_inputs():
     return []
 """
+
+
+def plan_of(graph: Graph) -> Plan:
+    """Return the plan of a graph that stands for itself."""
+    return plan_of_simple(simplified(graph, choices_of(graph)))
 
 
 def problem_of(

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from planned_models import plan_in, problem_of
+from planned_models import plan_in, plan_of, problem_of
 from run_plan import run_plan
 
 from kernelgen.engines.map import Map
@@ -13,7 +13,7 @@ from kernelgen.engines.segment.record import Segment
 from kernelgen.engines.stage import Library
 from kernelgen.planning.fusion import with_engines
 from kernelgen.planning.plan import Plan
-from kernelgen.planning.planner import Choices, plan_of, plan_of_simple, simplified
+from kernelgen.planning.planner import Choices, plan_of_simple, simplified
 from kernelgen.tracing.trace import trace
 
 GN = "self.n = nn.GroupNorm(2, 8)"

@@ -4,6 +4,7 @@ import textwrap
 
 import msgspec
 import pytest
+from planned_models import plan_of
 
 from kernelgen.engines.map import Map
 from kernelgen.engines.naming import without_overload
@@ -15,7 +16,6 @@ from kernelgen.engines.segment.record import Segment
 from kernelgen.engines.stage import Library, Stage, StepValue, reads, writes
 from kernelgen.planning.cost import costs
 from kernelgen.planning.plan import Plan
-from kernelgen.planning.planner import plan_of
 
 
 class Sample(msgspec.Struct, frozen=True, kw_only=True):

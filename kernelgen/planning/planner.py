@@ -26,11 +26,6 @@ from kernelgen.planning.rewrites.scans import with_scans
 from kernelgen.problem.record import Algebra
 
 
-def plan_of(graph: Graph) -> Plan:
-    """Return the plan of a graph. Every graph has one: what is not known stays in torch."""
-    return plan_of_simple(simplified(graph, choices_of(graph)))
-
-
 class Choices(NamedTuple):
     """Choices for a graph where they depend on sizes: the main case's, for all graphs of the Model.
 
@@ -68,7 +63,7 @@ def _decomposed(graph: Graph, norms: Iterable[str]) -> Graph:
 
 
 def plan_of_simple(graph: Graph) -> Plan:
-    """Return the plan of a graph that is simplified already."""
+    """Return the plan of a graph that is simplified: what is not known stays in torch."""
     return _Planner(graph).plan()
 
 
