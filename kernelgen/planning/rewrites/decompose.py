@@ -37,6 +37,13 @@ def _copied(node: Node, builder: Builder) -> Reference | None:
     return source if (found.shape, found.dtype) == (wanted.shape, wanted.dtype) else None
 
 
+def _takes_floats(node: Node, builder: Builder) -> bool:
+    """Whether an operator's first argument, where it is a tensor, is of float32."""
+    x = next(iter(node.arguments.values()))
+    return not isinstance(x, Reference) or builder.type_of(x).dtype == "float32"
+
+
+_OF_FLOATS = {*NORMS, *STATISTICS}  # the others see to it themselves
 _TABLE: Mapping[str, Decomposition] = {
     **LOSSES,
     **NORMS,
@@ -61,6 +68,8 @@ def decomposed(graph: Graph) -> Graph:
             part = parts.get((node.argument("value"), node.arguments["index"]))
             return [node if part is None else node.calling("alias.default", self=part)]
         decompose = _TABLE.get(node.aten)
+        if node.aten in _OF_FLOATS and not _takes_floats(node, builder):
+            return [node]
         results = None if decompose is None else decompose(node, builder)
         if results is None:
             return [node]

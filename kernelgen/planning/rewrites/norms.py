@@ -19,8 +19,6 @@ def _group_norm(node: Node, b: Builder) -> Reference | None:
     x, groups = node.arguments["input"], node.arguments["num_groups"]
     assert isinstance(groups, int)
     shape = b.type_of(x).shape
-    if not _is_float(b, x):
-        return None
     split = (shape[0], groups, shape[1] // groups, *shape[2:])
     # `groups` in place of an overload: the sizes are a layer's, whatever shape x has.
     x = b.emit("unflatten.groups", {"self": x, "dim": 1, "sizes": (groups, -1)}, split)
@@ -31,8 +29,6 @@ def _group_norm(node: Node, b: Builder) -> Reference | None:
 
 def _norm_of_channels(node: Node, b: Builder) -> Reference | None:
     x = node.arguments["input"]
-    if not _is_float(b, x):
-        return None
     if node.arguments[_KEEPING[node.aten]] is not True:
         return _with_statistics_kept(b, node)
     if node.arguments["running_mean"] is not None:
@@ -42,16 +38,12 @@ def _norm_of_channels(node: Node, b: Builder) -> Reference | None:
 
 def _layer_norm(node: Node, b: Builder) -> Reference | None:
     x = node.arguments["input"]
-    if not _is_float(b, x):
-        return None
     y = _normalised(b, x, _trailing(node, b), node.arguments["eps"])
     return _scaled(b, y, node)
 
 
 def _rms_norm(node: Node, b: Builder) -> Reference | None:
     x, eps = node.arguments["input"], node.arguments["eps"]
-    if not _is_float(b, x):
-        return None
     squares = b.pointwise("square.default", x)
     mean = b.reduce("mean.dim", squares, _trailing(node, b), keepdim=True)
     y = b.pointwise("mul.Tensor", x, _inverse_root(b, mean, FLOAT_EPS if eps is None else eps))
@@ -60,7 +52,7 @@ def _rms_norm(node: Node, b: Builder) -> Reference | None:
 
 def _softmax(node: Node, b: Builder) -> Reference | None:
     x, dim = node.arguments["self"], node.arguments["dim"]
-    if not _is_float(b, x) or node.arguments["dtype"] is not None or not b.type_of(x).shape:
+    if node.arguments["dtype"] is not None or not b.type_of(x).shape:
         return None
     assert isinstance(dim, int)
     largest = b.reduce("amax.default", x, [dim], keepdim=True)
@@ -108,7 +100,7 @@ def _with_updates(b: Builder, node: Node) -> tuple[list[Node], dict[str, Referen
     """Return the nodes that a norm becomes, and its running statistics after it, not yet flat."""
     arguments = node.arguments
     x, momentum = arguments["input"], arguments["momentum"]
-    if arguments[_KEEPING[node.aten]] is not True or not _is_float(b, x):
+    if arguments[_KEEPING[node.aten]] is not True or b.type_of(x).dtype != "float32":
         return [node], {}
     kept = all(isinstance(arguments[key], Reference) for key in RUNNING)
     if not kept or not isinstance(momentum, int | float):
@@ -194,7 +186,3 @@ def _trailing(node: Node, b: Builder) -> list[int]:
     assert isinstance(normalized, tuple)
     rank = len(b.type_of(node.arguments["input"]).shape)
     return list(range(rank - len(normalized), rank))
-
-
-def _is_float(b: Builder, x: Argument) -> bool:
-    return b.type_of(x).dtype == "float32"

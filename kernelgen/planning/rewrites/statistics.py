@@ -19,7 +19,7 @@ def _vector_norm(node: Node, b: Builder) -> Results:
     x = node.arguments["self"]
     order = node.arguments.get("ord", node.arguments.get("p"))
     order = 2 if order is None else order
-    if b.type_of(x).dtype != "float32" or node.arguments.get("dtype") is not None:
+    if node.arguments.get("dtype") is not None:
         return None
     if not isinstance(order, int | float) or not order > 0:
         return None
@@ -49,8 +49,6 @@ def norm(
 def _variance(*, root: bool, mean: bool) -> Callable[[Node, Builder], Results]:
     def decompose(node: Node, b: Builder) -> Results:
         x = node.arguments["self"]
-        if b.type_of(x).dtype != "float32":
-            return None
         correction = node.arguments.get("correction", node.arguments.get("unbiased", True))
         correction = 1 if correction is None else correction
         if not isinstance(correction, int | float):
@@ -66,8 +64,6 @@ def _variance(*, root: bool, mean: bool) -> Callable[[Node, Builder], Results]:
 
 def _logsumexp(node: Node, b: Builder) -> Results:
     x = node.arguments["self"]
-    if b.type_of(x).dtype != "float32":
-        return None
     dims, keep = _dims(node.arguments["dim"]), bool(node.arguments["keepdim"])
     largest = b.reduce("amax.default", x, dims, keepdim=keep)
     total = b.reduce("sumexp", x, dims, keepdim=keep)
