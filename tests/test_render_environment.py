@@ -80,7 +80,7 @@ def test_source_that_cannot_stand_in_the_solution_is_refused(text: str) -> None:
 
 
 def test_the_hash_covers_everything_that_is_included(tmp_path: Path) -> None:
-    environment = cpp_environment(tmp_path)
+    environment = cpp_environment().overlay(loader=jinja2.FileSystemLoader(tmp_path))
     (tmp_path / "main.cu").write_text('//% include "part.cu"\nx\n')
     (tmp_path / "part.cu").write_text("one\n")
     before = templates_hash([(environment, "main.cu")])

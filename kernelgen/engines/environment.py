@@ -9,7 +9,6 @@ inline statements `/*% if %*/`, notes `/*# #*/`. None of these occurs in CUDA, w
 import math
 from collections.abc import Iterable
 from functools import cache
-from pathlib import Path
 
 import jinja2
 import jinja2.meta
@@ -62,10 +61,10 @@ def in_docstring(text: str) -> str:
 
 
 @cache
-def cpp_environment(folder: Path | None = None) -> jinja2.Environment:
-    """Return the environment of `*.cu.jinja` and `*.cpp.jinja`; None is the templates folder."""
+def cpp_environment() -> jinja2.Environment:
+    """Return the environment of `*.cu.jinja` and `*.cpp.jinja`."""
     return jinja2.Environment(
-        loader=jinja2.FileSystemLoader(folder or templates_folder()),
+        loader=jinja2.FileSystemLoader(templates_folder()),
         variable_start_string="${",
         variable_end_string="}",
         block_start_string="/*%",

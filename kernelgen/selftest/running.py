@@ -13,7 +13,7 @@ from kernelgen.grading.queue.job import Job
 from kernelgen.grading.supervisor.crew import Crew
 from kernelgen.grading.supervisor.grade import Interrupted, grade_jobs
 from kernelgen.grading.supervisor.servers import FORK_SERVER_CODE
-from kernelgen.grading.verdict import Run, Status, Verdict, owner_of
+from kernelgen.grading.verdict import Run, Verdict, owner_of
 from kernelgen.report.progress import Reporter
 from kernelgen.sandbox.tree import ancestors_of
 from kernelgen.selftest.corpus import Candidate
@@ -95,12 +95,9 @@ def ordered(candidates: Sequence[Candidate], seed: int) -> list[Candidate]:
     return sorted(shuffled, key=lambda one: (one.alone is not None, one.slow is None))
 
 
-def misses(candidate: Candidate, verdict: Verdict, expect: Status | None = None) -> tuple[str, ...]:
-    """Return in words where a verdict departs from a candidate's header; nothing if it does not.
-
-    The status has to be `expect`, else the header's.
-    """
-    status = expect or candidate.expect
+def misses(candidate: Candidate, verdict: Verdict) -> tuple[str, ...]:
+    """Return in words where a verdict departs from a candidate's header; nothing if it does not."""
+    status = candidate.expect
     found: list[str] = []
     if verdict.status is not status:
         found.append(f"the status is {verdict.status.value}, not {status.value}")
