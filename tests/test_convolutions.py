@@ -217,7 +217,7 @@ SAMPLES = {
         TURNED2,
         "8, 40, 3, 2, 1, 1",
         "3, 8, 11, 13",
-        "y.mul(0.5).mean((2, 3), keepdim=True)",
+        "y.mul(0.5).tanh().mean((2, 3), keepdim=True)",
     ),
     "spread of pixels": (CONV2, "16, 70, 3", "3, 16, 14, 13", "y.std((2, 3)) * 2"),
     "spread of groups": (CONV1, "16, 12, 5, groups=2", "3, 16, 300", "y.relu().var((0, 2))"),

@@ -41,7 +41,7 @@ def own(problem: Problem, device: Device = "cuda") -> list[bool]:
         ("nn.Linear(1024, 2048)", "torch.randn(1024, 1024)", True),
         ("nn.Linear(1024, 2048)", "torch.randn(2, 512, 1024)", True),
         ("nn.Linear(1024, 2048)", "torch.randn(1000, 1024)", False),
-        ("nn.Linear(16384, 16384)", "torch.randn(128, 16384)", False),
+        ("nn.Linear(16384, 16384)", "torch.randn(40, 16384)", False),
         ("nn.Linear(16388, 1024)", "torch.randn(1024, 16388)", False),
     ],
 )
