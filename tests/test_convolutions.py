@@ -322,7 +322,7 @@ def test_several_results_behind_a_convolution(tmp_path: Path, compiled_folder: P
     assert len(it.launched) == len(("convolution", "map"))
 
 
-# What becomes of a convolution's result y and others' values of its shape.
+# Expressions of a convolution's result y and of others' values of its shape.
 BESIDE = {
     "of all channels": "y * other[:, :1]",
     "of all channels and images": "y + other[:1, :1]",

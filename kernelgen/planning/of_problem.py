@@ -44,7 +44,7 @@ def plan_of_problem(
     except ProblemError:
         if not choices.means:
             raise
-        # What is taken first may be another at the sizes of another case.
+        # Other means and sums may come first at the sizes of another case.
         choices = choices._replace(means={})
         found = _shared(problem, main, device, traced, choices)
     plan = msgspec.structs.replace(found.plan, identities=choices.identities)

@@ -256,7 +256,7 @@ class Placing:
         arguments, of = self.resolved_arguments(node), ""
         if claim.of:
             of = self.resolved(claim.of)
-            # What operators before the stage cannot compute in it.
+            # Reductions and views before the stage that it cannot compute.
             self._place_views(of)
             self._place_reduced(of)
         else:

@@ -280,7 +280,7 @@ def _without_views(plan: Plan) -> Plan:
     def flat(stage: Stage) -> Stage:
         if isinstance(stage, Library):
             return stage
-        # What is left in a buffer has its shape; others read that of the view.
+        # A value left in a buffer has the buffer's shape; others read that of the view.
         shaped = {result.into for result in stage.results if result.value in read}
         changed = {
             one.name: msgspec.structs.replace(one, value=views[one.value][0], flat=True)

@@ -128,7 +128,7 @@ def _text(stage: Reduce, backend: Backend) -> StageText:
         # Large blocks: those that run at once read fewer places, so that memory keeps pages open.
         threads, column_count = _MOST_THREADS, _columns(plan, _MOST_THREADS // 8)
     across = max(1, column_count // width)
-    # So many reads under way together that a column's lanes wait the fewest times.
+    # Reads under way together: as many as have a column's lanes wait the fewest times.
     reads = -(-plan.length * across // threads) if plan.columns else ahead
     ahead = min(range(ahead, 1, -1), key=lambda ahead: reads // ahead + reads % ahead)
     has_main = width == VECTOR or (cuda and bool(spread_operands))
