@@ -177,6 +177,7 @@ SAMPLES = {
     "few, strided": (CONV2, "3, 24, (5, 3), (3, 2), (2, 1)", "2, 3, 33, 41", "torch.relu(y)"),
     "few, planes": (CONV3, "4, 12, (3, 2, 3), 2, 1, 2", "2, 4, 9, 10, 21", "y.softmax(1)"),
     "few, mostly outside": (CONV2, "2, 4, 3, padding=4", "2, 2, 4, 5", "y"),
+    "few, turned": (TURNED3, "3, 8, (2, 3, 2), 1, (0, 1, 0), dilation=(1, 1, 2)", "2, 3, 5, 6, 9", "y"),
     # There are more tiles than blocks, so that some have two.
     "few, many images": (CONV2, "2, 24, 3, padding=1", "600, 2, 2, 3", "y"),
     "turned": (TURNED2, "8, 20, 3, padding=1", "2, 8, 6, 9", "y + other"),
@@ -199,7 +200,7 @@ SAMPLES = {
         TURNED3,
         "3, 16, 3, 2, 1",
         "2, 3, 4, 5, 6",
-        "F.avg_pool3d(y * self.scale, 2) + self.scale",
+        "F.avg_pool3d(torch.tanh(y) * self.scale, 2) + self.scale",
     ),
     "largest of four neighbours": (TURNED2, "8, 16, 4, 2, 1", "1, 8, 7, 9", "F.max_pool2d(y, 2)"),
     "least channel": (CONV2, "16, 70, 3", "2, 16, 9, 13", "y.amin(1, keepdim=True).tanh()"),

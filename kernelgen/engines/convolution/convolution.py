@@ -276,7 +276,7 @@ def _way(g: Geometry) -> ConvolutionWay | None:
         return None
     if strips_of(g) is not None:
         return "direct"
-    if not g.transposed and few_of(g) is not None:
+    if (not g.transposed or max(g.stride) == 1) and few_of(g) is not None:
         return "few"
     if g.transposed and g.stride[2] > _MOST_STRIDE:
         return None  # results far apart would be written one by one

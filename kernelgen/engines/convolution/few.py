@@ -25,7 +25,7 @@ class Neighbour(NamedTuple):
     """A value of a channel that a pixel's sums read.
 
     Attributes:
-        offset: from the first that is read of its plane.
+        offset: from the pixel.
         needs: bits of the places that have to exist.
         sums: residues of the results that it goes to, each with its tap.
     """
@@ -33,13 +33,6 @@ class Neighbour(NamedTuple):
     offset: int
     needs: int
     sums: tuple[tuple[int, int], ...]
-
-
-class Depth(NamedTuple):
-    """A plane of a channel, so far from a pixel's, and what is read of it."""
-
-    offset: int
-    neighbours: tuple[Neighbour, ...]
 
 
 class Few(NamedTuple):
@@ -55,6 +48,8 @@ class Few(NamedTuple):
         staged: whether a block copies what its pixels read. Where a value is for many neighbours of
             out, that takes longer than to read it.
         reach, span: elements of a plane that a pixel reads of, and a block's pixels.
+        first: offset of the first that is read.
+        neighbours: what a pixel of several results reads.
     """
 
     pixels: int
@@ -66,7 +61,8 @@ class Few(NamedTuple):
     staged: bool
     reach: int
     span: int
-    depths: tuple[Depth, ...]
+    first: int
+    neighbours: tuple[Neighbour, ...]
 
     @property
     def image_pixels(self) -> int:
@@ -112,7 +108,7 @@ def few_of(g: Geometry) -> Few | None:
     pixels = _pixels_of(prod(lattice), min(_MOST_PIXELS, max(1, _SUMS // sums)))
     rows, columns = g.input[1:]
     places = [h * columns + w for h, w in product(*distances[1:])]
-    first, reach = min(places), max(places) - min(places) + 1
+    reach = max(places) - min(places) + 1
     between = _between(g, lattice, _THREADS * pixels)
     return Few(
         pixels=pixels,
@@ -124,16 +120,8 @@ def few_of(g: Geometry) -> Few | None:
         staged=prod(steps) == 1 and 0 <= between <= _MOST_COPIED * _THREADS - reach,
         reach=reach,
         span=between + reach,
-        depths=tuple(
-            Depth(
-                offset=of.distance * rows * columns + first,
-                neighbours=tuple(
-                    _neighbour(g, steps, ((at, of), *plane), first)
-                    for plane in product(*map(enumerate, reaches[1:]))
-                ),
-            )
-            for at, of in enumerate(reaches[0])
-        ),
+        first=distances[0][0] * rows * columns + min(places),
+        neighbours=tuple(_neighbour(g, steps, three) for three in product(*map(enumerate, reaches))),
     )
 
 
@@ -170,14 +158,12 @@ def _between(g: Geometry, lattice: tuple[int, ...], block: int) -> int:
     return max(start(min(at + block, image) - 1) - start(at) for at in range(0, image, block))
 
 
-def _neighbour(
-    g: Geometry, steps: Three, three: tuple[tuple[int, Reach], ...], first: int
-) -> Neighbour:
+def _neighbour(g: Geometry, steps: Three, three: tuple[tuple[int, Reach], ...]) -> Neighbour:
     _, height, width = g.kernel
-    _, h, w = (reach.distance for _, reach in three)
+    d, h, w = (reach.distance for _, reach in three)
     taps = product(*(enumerate(reach.taps) for _, reach in three))
     return Neighbour(
-        offset=h * g.input[2] + w - first,
+        offset=(d * g.input[1] + h) * g.input[2] + w,
         needs=sum(1 << (dim * _MOST_PLACES + at) for dim, (at, _) in enumerate(three)),
         sums=tuple(
             ((z * steps[1] + y) * steps[2] + x, (of_d * height + of_h) * width + of_w)
