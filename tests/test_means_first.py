@@ -126,6 +126,26 @@ SHRUNK = {
         *conv("3", "3, 5, 3, bias=False", "2, 3, 9, 8, 7"),
         "mean before conv3d",
     ),
+    "means of neighbours": (
+        "F.avg_pool3d(self.c(x) * 2, 2)",
+        *conv("Transpose3", "3, 4, 3, stride=2, padding=1", "2, 3, 4, 5, 6"),
+        "mean before conv_transpose3d, add, mul",
+    ),
+    "means of neighbours up to the end": (
+        "F.avg_pool3d(self.c(x), 2)",
+        *conv("Transpose3", "4, 4, 3, 2, 1, output_padding=1, groups=2", "2, 4, 4, 5, 6"),
+        "mean before conv_transpose3d, add",
+    ),
+    "means of neighbours that overlap": (
+        "F.avg_pool2d(self.c(x), (8, 7), 3)",
+        *conv("Transpose2", "3, 4, 13, 3, (2, 5), (2, 1), bias=False", "2, 3, 5, 6"),
+        "mean before conv_transpose2d",
+    ),
+    "means of neighbours without all": (
+        "F.avg_pool2d(self.c(x), 2, 3)",
+        *conv("Transpose2", "4, 4, 5, stride=3"),
+        "",
+    ),
     "means of small windows": ("F.avg_pool2d(self.c(x), 2)", *WIDE, ""),
     "means of strided windows": (
         "F.avg_pool2d(self.c(x), 4)",

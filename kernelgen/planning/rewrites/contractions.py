@@ -9,6 +9,7 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from functools import cache
 from itertools import product
 from math import prod
+from typing import NamedTuple
 
 from kernelgen.engines.convolution.record import CONVOLUTIONS, Geometry, geometry_of, three
 from kernelgen.engines.pool.record import Window
@@ -51,36 +52,101 @@ def dims_of(node: Node, dims: Iterable[int], types: Mapping[str, TensorType]) ->
     return frozenset(dims if prod(found.shape[d] for d in dims) >= _LEAST else ())
 
 
+class _Wider(NamedTuple):
+    """Filters of a dimension that make the means of windows.
+
+    Attributes:
+        taps: of these.
+        before, after: zeros around the filters, of whose windows they are the means.
+        padding: of the convolution that they make.
+        beyond: zeros after the input.
+    """
+
+    taps: int
+    before: int
+    after: int
+    padding: int
+    beyond: int = 0
+
+
+def _wider(g: Geometry, dim: int, size: int, step: int) -> _Wider | None:
+    """Return the filters for windows of a size, a step apart; None if there are none.
+
+    Of a transposed convolution of stride s, element i adds to result s * i + tap - padding. Windows
+    that begin at every s-th result have the same neighbours of i each, which windows of the
+    filters, s apart, weigh.
+    """
+    kernel, stride, padding = g.kernel[dim], g.stride[dim], g.padding[dim]
+    if g.dilation[dim] != 1:
+        return None
+    if not g.transposed:
+        return _Wider(kernel + size - 1, size - 1, size - 1, padding) if stride == 1 else None
+    if step != stride or size < stride:
+        return None
+    behind = (size - 1 + padding) // stride
+    taps = behind + (kernel - 1 - padding) // stride + 1
+    first = padding - stride * behind  # of the filters' own, at most 0
+    after = stride * (taps - 1) + size + first - kernel
+    windows = (g.output[dim] - size) // step + 1
+    beyond = windows - (g.input[dim] - 1 - 2 * behind + taps)
+    return _Wider(taps, -first, after, behind, beyond) if taps > 0 and beyond >= 0 else None
+
+
+def _all_wider(g: Geometry, window: Window) -> list[_Wider] | None:
+    """Return the filters of all dimensions of a window; None if one has none."""
+    over = len(window.kernel)
+    sizes = zip(range(3 - over, 3), window.kernel, window.stride, strict=True)
+    found = [_wider(g, dim, size, step) for dim, size, step in sizes]
+    return None if None in found else [one for one in found if one is not None]
+
+
 def is_less_before(node: Node, window: Window, types: Mapping[str, TensorType]) -> bool:
     """Return whether a node is a convolution that costs less with the means of windows before."""
     if node.aten not in CONVOLUTIONS or node.results[0] is None:
         return False
     g = geometry_of(node.aten, node.arguments, node.type, types)
     over = CONVOLUTIONS[node.aten]
-    if g is None or g.transposed or {*g.stride, *g.dilation} != {1} or over != len(window.kernel):
+    wider = None if g is None or over != len(window.kernel) else _all_wider(g, window)
+    if g is None or wider is None:
         return False
-    sizes = zip(g.kernel[3 - over :], window.kernel, window.stride, strict=True)
-    return prod((own + its - 1) / (own * step) for own, its, step in sizes) * _LEAST_WINDOWS <= 1
+    taps = prod(g.kernel) * prod(window.stride) / (prod(g.stride) if g.transposed else 1)
+    return prod(one.taps for one in wider) * _LEAST_WINDOWS <= taps
 
 
 def windows_of(node: Node, window: Window, shape: Sequence[int], b: Builder) -> Reference:
     """Return the means of windows of a convolution's results: of a shape, by wider filters."""
     g = geometry_of(node.aten, node.arguments, node.type, b.types)
-    assert g is not None
+    wider = None if g is None else _all_wider(g, window)
+    assert g is not None and wider is not None
     over, weight = len(window.kernel), node.arguments["weight"]
-    around = [size - 1 for size in reversed(window.kernel) for _ in range(2)]
-    sizes = b.type_of(weight).shape
-    wide = [own + 2 * (its - 1) for own, its in zip(sizes[2:], window.kernel, strict=True)]
-    given: dict[str, Argument] = {"self": weight, "pad": tuple(around), "mode": "constant"}
-    padded = b.emit("pad.default", {**given, "value": None}, (*sizes[:2], *wide))
-    given = {"self": padded, "kernel_size": window.kernel, "stride": (1,) * over}
+    filters = _padded(weight, [(one.before, one.after) for one in wider], b)
+    steps = window.stride if g.transposed else (1,) * over
+    given: dict[str, Argument] = {"self": filters, "kernel_size": window.kernel, "stride": steps}
     given |= {"padding": (0,) * over, "ceil_mode": False, "count_include_pad": True}
     given |= {"divisor_override": None} if over > 1 else {}
-    wide = [size - its + 1 for size, its in zip(wide, window.kernel, strict=True)]
-    filters = b.emit(f"avg_pool{over}d.default", given, (*sizes[:2], *wide))
-    given = {"weight": filters, "stride": window.stride, "padding": g.padding[3 - over :]}
+    sizes = (*b.type_of(weight).shape[:2], *(one.taps for one in wider))
+    filters = b.emit(f"avg_pool{over}d.default", given, sizes)
+    given = {"weight": filters, "padding": tuple(one.padding for one in wider)}
+    if g.transposed:
+        beyond = [(0, one.beyond) for one in wider]
+        given |= {"stride": (1,) * over, "output_padding": (0,) * over}
+        given["input"] = _padded(node.arguments["input"], beyond, b)
+    else:
+        given["stride"] = window.stride
     aten = node.aten.replace(".padding", ".default")
     return b.emit(aten, {**node.arguments, **given}, shape)
+
+
+def _padded(value: Argument, around: Sequence[tuple[int, int]], b: Builder) -> Argument:
+    """Return a value with zeros before and after the last dimensions."""
+    if not any(map(any, around)):
+        return value
+    shape = b.type_of(value).shape
+    rest = shape[: len(shape) - len(around)]
+    sizes = zip(shape[len(rest) :], around, strict=True)
+    pad = tuple(n for pair in reversed(around) for n in pair)
+    given: dict[str, Argument] = {"self": value, "pad": pad, "mode": "constant", "value": None}
+    return b.emit("pad.default", given, (*rest, *(size + sum(pair) for size, pair in sizes)))
 
 
 def mean_of(node: Node, dims: Iterable[int], b: Builder, own: Container[str]) -> Reference:
