@@ -177,7 +177,12 @@ SAMPLES = {
     "few, strided": (CONV2, "3, 24, (5, 3), (3, 2), (2, 1)", "2, 3, 33, 41", "torch.relu(y)"),
     "few, planes": (CONV3, "4, 12, (3, 2, 3), 2, 1, 2", "2, 4, 9, 10, 21", "y.softmax(1)"),
     "few, mostly outside": (CONV2, "2, 4, 3, padding=4", "2, 2, 4, 5", "y"),
-    "few, turned": (TURNED3, "3, 8, (2, 3, 2), 1, (0, 1, 0), dilation=(1, 1, 2)", "2, 3, 5, 6, 9", "y"),
+    "few, turned": (
+        TURNED3,
+        "3, 8, (2, 3, 2), padding=(0, 1, 0), dilation=(1, 1, 2)",
+        "2, 3, 5, 6, 9",
+        "y",
+    ),
     # There are more tiles than blocks, so that some have two.
     "few, many images": (CONV2, "2, 24, 3, padding=1", "600, 2, 2, 3", "y"),
     "turned": (TURNED2, "8, 20, 3, padding=1", "2, 8, 6, 9", "y + other"),
@@ -203,6 +208,12 @@ SAMPLES = {
         "F.avg_pool3d(torch.tanh(y) * self.scale, 2) + self.scale",
     ),
     "largest of four neighbours": (TURNED2, "8, 16, 4, 2, 1", "1, 8, 7, 9", "F.max_pool2d(y, 2)"),
+    "largest of eight neighbours": (
+        TURNED3,
+        "16, 20, 3, 2, 1, 1",
+        "1, 16, 3, 4, 5",
+        "F.max_pool3d(F.leaky_relu(y) * self.scale, 2)",
+    ),
     "least channel": (CONV2, "16, 70, 3", "2, 16, 9, 13", "y.amin(1, keepdim=True).tanh()"),
     "logsumexp": (TURNED3, "3, 16, 3, 2, 1", "1, 3, 4, 5, 6", "y.logsumexp(1)"),
     "softmax": (
@@ -304,7 +315,7 @@ def test_few_read_nothing_outside_of_their_input(
         given = "Arguments arguments = {input, weight};"
         assert given in source
         source = source.replace(given, f"{given} begin = input, end = input + {size};")
-        source, count = re.subn(r"__ldg\((channel|from) \+", r"watched(\1 +", source)
+        source, count = re.subn(r"__ldg\((channel|from|of_row) \+", r"watched(\1 +", source)
         assert count
         return emulated(_WATCHED + source)
 

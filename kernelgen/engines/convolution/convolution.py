@@ -43,10 +43,10 @@ from kernelgen.engines.text.reading import Reading
 from kernelgen.engines.text.stage_text import StageText, body_of, definition_of, filled, in_words
 from kernelgen.graph.graph import Reference, TensorType
 
-# About the smallest that were timed. Networks have many smaller ones, whose few tiles leave devices
-# idle, and which are over before our launches are.
+# About the smallest that were timed one by one.
 _LEAST_RESULTS = 1 << 23
 _LEAST_TILES = 1 << 11
+_FLOPS_OF_TORCH = 40e12  # a second, of large convolutions on an H200
 _MOST_STRIDE = 3
 # Products whose rows are the filters of one image: its pixels are the other factor's columns, or
 # rows where that is turned.
@@ -161,7 +161,7 @@ class ConvolutionEngine(Engine[Convolution]):
         tiling = None
         if stage.way == "tensor":
             stored = bool(stage.handed_on)
-            tiling = tiling_of(g, stage.window[2], all_filters=together, stored=stored)
+            tiling = tiling_of(g, stage.window, all_filters=together, stored=stored)
         summary = filled(formula, {CONVOLVED: f"{stage.aten}({factors})"})
         what = f"Filters move over {stage.dims} dimension{'s' * (stage.dims > 1)} of the input"
         if _is_product(stage):
@@ -272,15 +272,18 @@ def _result_in_words(stage: Convolution) -> str:
 
 def _way(g: Geometry) -> ConvolutionWay | None:
     """Return the way in which a convolution is done sooner than by torch; None if there is none."""
-    if g.images * g.groups * g.filters * prod(g.output) < _LEAST_RESULTS:
-        return None
+    has_many = g.images * g.groups * g.filters * prod(g.output) >= _LEAST_RESULTS
     if strips_of(g) is not None:
-        return "direct"
+        return "direct" if has_many else None
     if (not g.transposed or max(g.stride) == 1) and few_of(g) is not None:
-        return "few"
+        return "few" if has_many else None
     if g.transposed and g.stride[2] > _MOST_STRIDE:
         return None  # results far apart would be written one by one
     tiling = tiling_of(g)
-    if tiling is None or g.groups * tiling.pixel_tiles(g.images) < _LEAST_TILES:
+    if tiling is None:
         return None
-    return "tensor"
+    if has_many and g.groups * tiling.pixel_tiles(g.images) >= _LEAST_TILES:
+        return "tensor"
+    # Few tiles leave devices idle, and few channels take longer than products do.
+    is_sooner = tiling.seconds(g.images, g.groups) < g.flops / _FLOPS_OF_TORCH
+    return "tensor" if tiling.chunk > 1 and is_sooner else None

@@ -121,7 +121,7 @@ def few_of(g: Geometry) -> Few | None:
         reach=reach,
         span=between + reach,
         first=distances[0][0] * rows * columns + min(places),
-        neighbours=tuple(_neighbour(g, steps, three) for three in product(*map(enumerate, reaches))),
+        neighbours=tuple(_neighbour(g, steps, one) for one in product(*map(enumerate, reaches))),
     )
 
 

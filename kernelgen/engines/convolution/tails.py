@@ -1,6 +1,7 @@
 """A convolution and what gathers its results, in windows or over channels, as one stage."""
 
 from collections.abc import Mapping
+from math import prod
 from typing import Any
 
 import msgspec
@@ -10,11 +11,13 @@ from kernelgen.engines.convolution.record import (
     CONVOLVED,
     MOMENTS,
     Convolution,
+    Geometry,
     Tail,
+    Three,
     is_of_channels,
     three,
 )
-from kernelgen.engines.convolution.tiling import tiling_of
+from kernelgen.engines.convolution.tiling import RESULT_CYCLES, tiling_of
 from kernelgen.engines.epilogue import Renaming
 from kernelgen.engines.naming import Names
 from kernelgen.engines.pool.record import POOLED, Pool
@@ -51,13 +54,27 @@ def _windows(first: Convolution, pool: Pool) -> tuple[Pool, ...]:
     plain = w.kernel == w.stride and w.dilation == ones and not any(w.padding) and not w.divisor
     if not plain or w.ceil_mode or len(w.kernel) != first.dims:
         return ()
-    few, tiling = few_of(g), tiling_of(g)
+    few, window = few_of(g), three(w.kernel, first.dims, 1)
+    if g.transposed and max(g.stride) > 1:
+        is_whole = few.steps == window if few is not None else _has_neighbours(g, window)
+        return (pool,) if is_whole else ()
     if few is not None:
-        return (pool,) if few.steps == three(w.kernel, first.dims, 1) else ()
-    if tiling is not None and tiling.residues == 1 << first.dims:
-        return (pool,) if set(w.kernel) == {2} else ()
-    strided = g.transposed and max(g.stride) > 1
-    return () if strided or w.kernel[-1] not in _WIDTHS else _of_lines(first, pool)
+        return ()
+    return () if w.kernel[-1] not in _WIDTHS else _of_lines(first, pool)
+
+
+def _has_neighbours(g: Geometry, window: Three) -> bool:
+    """Whether tiles have windows of neighbours of out, in less than it takes to read results again.
+
+    Taps that some of the neighbours lack are products with zeros.
+    """
+    apart, together = tiling_of(g), tiling_of(g, window)
+    if apart is None or together is None:
+        return False
+    if window != g.stride or together.residues != prod(window):
+        return False
+    results = together.columns * g.filters * prod(window)
+    return together.cycles - apart.cycles <= 2 * results * RESULT_CYCLES
 
 
 def _of_lines(first: Convolution, pool: Pool) -> tuple[Pool, ...]:

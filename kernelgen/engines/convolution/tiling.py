@@ -4,7 +4,7 @@ from itertools import pairwise, product
 from math import gcd, prod
 from typing import NamedTuple
 
-from kernelgen.engines.convolution.record import Geometry
+from kernelgen.engines.convolution.record import Geometry, Three
 
 STAGE_DEPTH = 32  # of K, after which sums are promoted
 _CHUNK = 8  # channels of a tap that are neighbours along K
@@ -22,6 +22,13 @@ _MOST_PLACES = 32  # of taps in a dimension: bits of a mask
 _MOST_TABLE = 60 << 10  # bytes of constant memory
 _MOST_DIRECT_TAPS = 49  # a thread holds them
 _MOST_READS = 128  # of a thread, unrolled
+# Of a multiprocessor of an H200: 32 of K of a row, times 128 pixels, thrice, at 2,048 products a
+# cycle; results are written at 20 bytes a cycle. Stages and tiles wait for each other.
+_ROW_CYCLES = 6
+RESULT_CYCLES = 0.2
+_WAITING = 1.4
+_CYCLES_PER_SECOND = 1.75e9
+_LAUNCHES = 1e-5  # seconds of the kernels before and after
 
 
 class Reach(NamedTuple):
@@ -119,24 +126,38 @@ class Tiling(NamedTuple):
         """Lines of the same pixels that are gathered each for itself, of a group of filters."""
         return len(self.phases) * self.filter_tiles * self.rows // min(self.residues, 2)
 
+    @property
+    def cycles(self) -> float:
+        """Cycles of a multiprocessor for products of a tile's pixels, of all filters of a group."""
+        return self.blocks * self.filter_tiles * self.shifts * self.rows * _ROW_CYCLES
+
     def pixel_tiles(self, images: int) -> int:
         """Return the tiles of so many images' pixels, for all filters of a group."""
         return -(-images * prod(self.lattice) // self.columns) * self.filter_tiles
 
+    def seconds(self, images: int, groups: int) -> float:
+        """Return about how long an H200 takes, of whose multiprocessors some may have no tile."""
+        items = groups * self.pixel_tiles(images) * len(self.phases)
+        turns = -(-items * self.rows // (_MULTIPROCESSORS * _ROWS))
+        own = self.cycles / (self.filter_tiles * len(self.phases))
+        own += self.columns * self.rows * RESULT_CYCLES
+        return _LAUNCHES + turns * _ROWS / self.rows * own * _WAITING / _CYCLES_PER_SECOND
+
 
 def tiling_of(
-    g: Geometry, window: int = 1, *, all_filters: bool = False, stored: bool = True
+    g: Geometry, window: Three = (1, 1, 1), *, all_filters: bool = False, stored: bool = True
 ) -> Tiling | None:
     """Return the constants for a convolution; None if its tables or indexes are too large.
 
-    A line of pixels has whole windows, a tile all filters where these have to be together. Results
-    that are not stored take no shared memory.
+    A line of pixels, or a tile's neighbours of out, have whole windows, a tile all filters where
+    these have to be together. Results that are not stored take no shared memory.
     """
     steps = g.stride if g.transposed else (1, 1, 1)
+    all_neighbours = max(steps) > 1 and prod(window) > 1
     places = [-(-size // step) for size, step in zip(g.output, steps, strict=True)]
     residues = 1
     for step in reversed(steps):
-        beyond = 2 * residues * g.filters > _ROWS
+        beyond = 2 * residues * g.filters > _ROWS and not all_neighbours
         if step != 2 or (beyond and (residues > 1 or all_filters)):  # noqa: PLR2004
             break
         residues *= 2
@@ -171,7 +192,7 @@ def tiling_of(
     stages, some = _memory(_ROWS // rows * stage_bytes, columns if stored else 0)
     pairs = g.output[2] % 2 == 0 and (residues > 1 or steps[2] == 1)
     line = places[2] + (shifts - 1) * step
-    whole = max(window, 1 + pairs) if residues == 1 else 1
+    whole = max(window[2], 1 + pairs) if residues == 1 else 1
     lattice = (places[0], places[1], line + -line % whole)
     spanned = 2 + _POSITIONS // prod(lattice)
     if (

@@ -117,7 +117,8 @@ def windows_of(node: Node, window: Window, shape: Sequence[int], b: Builder) -> 
     """Return the means of windows of a convolution's results: of a shape, by wider filters."""
     g = geometry_of(node.aten, node.arguments, node.type, b.types)
     wider = None if g is None else _all_wider(g, window)
-    assert g is not None and wider is not None
+    assert g is not None
+    assert wider is not None
     over, weight = len(window.kernel), node.arguments["weight"]
     filters = _padded(weight, [(one.before, one.after) for one in wider], b)
     steps = window.stride if g.transposed else (1,) * over
