@@ -2,7 +2,6 @@
 
 import re
 from pathlib import Path
-from typing import get_args
 
 import msgspec
 import pytest
@@ -346,7 +345,9 @@ def test_numbers_of_products_are_refused_where_they_are_set(
     assert message in result.stderr
 
 
-@pytest.mark.parametrize("kind", get_args(Schedule), ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize(
+    "kind", [Schedule, *Schedule.__subclasses__()], ids=lambda kind: kind.__name__
+)
 def test_every_number_says_which_values_are_worth_trying(kind: type[Schedule]) -> None:
     default = kind()
     values = tried_values(kind)

@@ -31,11 +31,11 @@ def tried(*values: int) -> msgspec.Meta:
     return msgspec.Meta(extra={"tried": values})
 
 
-class GeneralSchedule(msgspec.Struct, frozen=True, kw_only=True):
-    """Of kernels without a number that anybody would change."""
+class Schedule(msgspec.Struct, frozen=True, kw_only=True):
+    """Launch numbers of a kernel; this one has none that anybody would change."""
 
 
-class RingSchedule(msgspec.Struct, frozen=True, kw_only=True):
+class RingSchedule(Schedule, frozen=True, kw_only=True):
     """How blocks keep the slices of segments in rings of slots in shared memory.
 
     Attributes:
@@ -80,7 +80,7 @@ class RingSchedule(msgspec.Struct, frozen=True, kw_only=True):
             )
 
 
-class ColumnsSchedule(msgspec.Struct, frozen=True, kw_only=True):
+class ColumnsSchedule(Schedule, frozen=True, kw_only=True):
     """How blocks keep fixed columns of all segments.
 
     Attributes:
@@ -96,7 +96,7 @@ class ColumnsSchedule(msgspec.Struct, frozen=True, kw_only=True):
         _need_range("ahead", self.ahead, 2, 32)
 
 
-class RegistersSchedule(msgspec.Struct, frozen=True, kw_only=True):
+class RegistersSchedule(Schedule, frozen=True, kw_only=True):
     """How a block holds a segment in registers.
 
     Attributes:
@@ -109,7 +109,7 @@ class RegistersSchedule(msgspec.Struct, frozen=True, kw_only=True):
         _need_range("items", self.items, _VECTOR, _ITEMS_LIMIT, of=_VECTOR)
 
 
-class CacheSchedule(msgspec.Struct, frozen=True, kw_only=True):
+class CacheSchedule(Schedule, frozen=True, kw_only=True):
     """How a block reads a segment twice, the second time from its L1 cache.
 
     Attributes:
@@ -125,7 +125,7 @@ class CacheSchedule(msgspec.Struct, frozen=True, kw_only=True):
         _need_range("items", self.items, _VECTOR, _ITEMS_LIMIT, of=_VECTOR)
 
 
-class CppSchedule(msgspec.Struct, frozen=True, kw_only=True):
+class CppSchedule(Schedule, frozen=True, kw_only=True):
     """How segments are spread over the threads of a CPU.
 
     Attributes:
@@ -141,7 +141,7 @@ class CppSchedule(msgspec.Struct, frozen=True, kw_only=True):
         _need_range("slice", self.slice, self.batch, _SLICE_LIMIT)
 
 
-class ChainSchedule(msgspec.Struct, frozen=True, kw_only=True):
+class ChainSchedule(Schedule, frozen=True, kw_only=True):
     """How a matrix product is spread over the blocks of a GPU.
 
     Attributes:
@@ -157,7 +157,7 @@ class ChainSchedule(msgspec.Struct, frozen=True, kw_only=True):
         _need_range("group_rows", self.group_rows, 1, _GROUP_ROWS_LIMIT)
 
 
-class CppProductSchedule(msgspec.Struct, frozen=True, kw_only=True):
+class CppProductSchedule(Schedule, frozen=True, kw_only=True):
     """How a matrix product is cut for the caches of a CPU.
 
     Attributes:
@@ -169,18 +169,6 @@ class CppProductSchedule(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         _need_range("depth", self.depth, 16, 4096)
-
-
-Schedule = (
-    GeneralSchedule
-    | RingSchedule
-    | ColumnsSchedule
-    | RegistersSchedule
-    | CacheSchedule
-    | ChainSchedule
-    | CppSchedule
-    | CppProductSchedule
-)
 
 
 def tried_values(kind: type[Schedule]) -> dict[str, tuple[int, ...]]:

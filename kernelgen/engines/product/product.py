@@ -13,12 +13,7 @@ from kernelgen.engines.naming import Names
 from kernelgen.engines.product.choice import hopper_columns
 from kernelgen.engines.product.claims import product_of
 from kernelgen.engines.product.record import MULTIPLIED, Product
-from kernelgen.engines.schedule import (
-    ChainSchedule,
-    CppProductSchedule,
-    GeneralSchedule,
-    Schedule,
-)
+from kernelgen.engines.schedule import ChainSchedule, CppProductSchedule, Schedule
 from kernelgen.engines.stage import Kernel, Library, operands_of
 from kernelgen.engines.text.finish import OF, finish_names
 from kernelgen.engines.text.names import text_of
@@ -81,7 +76,7 @@ class ProductEngine(Engine[Product]):
             return CppProductSchedule()
         if stage.fast.kernel == "hopper":
             return ChainSchedule(tile_columns=hopper_columns(stage.fast, architecture(arch)))
-        return GeneralSchedule()
+        return Schedule()
 
     def work(self, stage: Product) -> Work:
         """Return the multiplications and additions, and the bytes of a split ahead."""

@@ -14,7 +14,6 @@ from kernelgen.engines.schedule import (
     CacheSchedule,
     ColumnsSchedule,
     CppSchedule,
-    GeneralSchedule,
     RegistersSchedule,
     RingSchedule,
     Schedule,
@@ -76,7 +75,7 @@ class SegmentEngine(Engine[Segment]):
             slices = -(-stage.length // RingSchedule().slot_length)
             held = RingSchedule().slots * MULTIPROCESSORS[architecture(arch)]
             return RingSchedule(ahead=2) if 3 * slices > held else RingSchedule()
-        return _SCHEDULES.get(stage.way, GeneralSchedule)()
+        return _SCHEDULES.get(stage.way, Schedule)()
 
     def words(self, stage: Segment) -> str:
         """Return a segment as a formula."""
