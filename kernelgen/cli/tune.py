@@ -117,8 +117,8 @@ def _tell_what_is_stale(name: str, target: "Target") -> None:
 
     problem = load_problem(target.problem.path)
     click.echo(f"{tuned_file(problem.path)}: written", err=True)
-    for stale in stale_solutions(problem, name):
-        click.echo(f"{stale.path}: stale now; render it again: {stale.command}", err=True)
+    for path, command in stale_solutions(problem, name):
+        click.echo(f"{path}: stale now; render it again: {command}", err=True)
     if target.arch != DEFAULT_ARCHITECTURES[target.backend]:
         command = f"kernelgen render {name} --arch {target.arch} -o FILE"
         click.echo(f"for {target.arch}: {command}", err=True)

@@ -2,9 +2,9 @@
 
 import difflib
 import re
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
-
-import msgspec
 
 from kernelgen.destination import is_stream, write_whole
 from kernelgen.engines.environment import HASH_DIGITS
@@ -70,30 +70,22 @@ def difference(path: Path, expected: str) -> str:
     return "".join(line if line.endswith("\n") else f"{line}\n" for line in lines)
 
 
-class StaleSolution(msgspec.Struct, frozen=True, kw_only=True):
-    """A file rendered from another state of its problem, and the command to render it again."""
+def stale_solutions(problem: Problem, given: str) -> Iterator[tuple[Path, str]]:
+    """Yield solutions that were rendered from another state of a problem, and how to render them.
 
-    path: Path
-    command: str
-
-
-def stale_solutions(problem: Problem, given: str) -> tuple[StaleSolution, ...]:
-    """Return the rendered solutions of a problem that were not rendered from its present file."""
+    `given` is what the problem is called in the commands.
+    """
     files = [file for folder in SOLUTION_FOLDERS.values() for file in sorted(folder.glob("*.py"))]
-    return tuple(stale for file in files if (stale := _stale(file, problem, given)) is not None)
-
-
-def _stale(file: Path, problem: Problem, given: str) -> StaleSolution | None:
-    try:
-        header = file.read_text(encoding="utf-8", errors="replace").partition('"""')[0]
-    except OSError:
-        return None
-    if not header.startswith(_GENERATED) or f"\n# problem: {problem.name}\n" not in header:
-        return None
-    source, again = _SOURCE.search(header), _AGAIN.search(header)
-    if source is None or again is None or source.group(1) == problem.sha256[:HASH_DIGITS]:
-        return None
-    options = " ".join(again.group(1).replace("\n#", "").split())
-    command = f"kernelgen render {given} {options}".rstrip()
     usual = [folder / f"{problem.name}.py" for folder in SOLUTION_FOLDERS.values()]
-    return StaleSolution(path=file, command=command if file in usual else f"{command} -o {file}")
+    for file in files:
+        header = ""
+        with suppress(OSError):
+            header = file.read_text(encoding="utf-8", errors="replace").partition('"""')[0]
+        if not header.startswith(_GENERATED) or f"\n# problem: {problem.name}\n" not in header:
+            continue
+        source, again = _SOURCE.search(header), _AGAIN.search(header)
+        if source is None or again is None or source.group(1) == problem.sha256[:HASH_DIGITS]:
+            continue
+        options = " ".join(again.group(1).replace("\n#", "").split())
+        command = f"kernelgen render {given} {options}".rstrip()
+        yield file, command if file in usual else f"{command} -o {file}"
