@@ -20,7 +20,7 @@ from kernelgen.lint.record import SCHEMA_VERSION, CaseLint, Lint
 from kernelgen.problem.record import digest
 from kernelgen.report import columns
 from kernelgen.report.printable import printable
-from kernelgen.report.progress import Verbosity, progress
+from kernelgen.report.progress import progress
 from kernelgen.report.reading import read_run
 from kernelgen.report.suite import baselines_of, suite_figures
 from kernelgen.report.table import Column
@@ -59,7 +59,7 @@ def headline(runs: Sequence[Run], root: Path = Path()) -> str:
         key=lambda verdict: (verdict.device, HEADLINES.index(verdict.problem), verdict.solution),
     )
     printed = io.StringIO()
-    with progress(Console(file=printed, width=1000), Verbosity.NORMAL) as observer:
+    with progress(Console(file=printed, width=1000)) as observer:
         observer.begin([shown[0].solution])
         observer.finished(0, shown[0])
     commands = f"$ kernelgen render {shown[0].problem}\n$ kernelgen grade {shown[0].solution}"

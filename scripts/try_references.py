@@ -30,7 +30,7 @@ from kernelgen.problem.library import load_problem
 from kernelgen.problem.record import Backend, Problem, device_of
 from kernelgen.rendering.solution import render
 from kernelgen.report.console import console_for
-from kernelgen.report.progress import Verbosity, progress
+from kernelgen.report.progress import progress
 from kernelgen.solution.file import NO_KERNEL
 
 # A file's own code is stopped after a minute, by whoever traces it.
@@ -143,8 +143,7 @@ def graded(
         return {}
     device, cache = device_of(backend), builds_folder()
     options = GradeOptions(time=False, require="anything", device=device, build_cache=cache)
-    verbosity = Verbosity.of(quiet=quiet, verbose=False)
-    with progress(console_for(stderr=True), verbosity) as observer:
+    with progress(console_for(stderr=True), quiet=quiet) as observer:
         run = grade(
             list(candidates),
             options=options,

@@ -13,7 +13,6 @@ from kernelgen.report.progress import (
     Remaining,
     Reporter,
     Said,
-    Verbosity,
     progress,
     progress_of,
     verdict_said,
@@ -42,11 +41,17 @@ def report(observer: Observer, names: tuple[str, ...] = NAMES) -> None:
         observer.finished(index, verdict)
 
 
-def told(verbosity: Verbosity, *, terminal: bool = False, encoding: str = "utf-8") -> str:
+def told(
+    *,
+    quiet: bool = False,
+    verbose: bool = False,
+    terminal: bool = False,
+    encoding: str = "utf-8",
+) -> str:
     raw = io.BytesIO()
     file = io.TextIOWrapper(raw, encoding=encoding)
     console = Console(file=file, force_terminal=terminal, color_system=None, width=80)
-    with progress(console, verbosity) as observer:
+    with progress(console, quiet=quiet, verbose=verbose) as observer:
         report(observer)
     file.flush()
     return raw.getvalue().decode(encoding)
@@ -57,12 +62,12 @@ def without_times(text: str) -> list[str]:
 
 
 def test_quiet_is_silent() -> None:
-    assert told(Verbosity.QUIET) == ""
-    assert told(Verbosity.QUIET, terminal=True) == ""
+    assert told(quiet=True) == ""
+    assert told(quiet=True, terminal=True) == ""
 
 
 def test_a_pipe_gets_one_line_for_each_kind_of_phase() -> None:
-    assert without_times(told(Verbosity.NORMAL)) == [
+    assert without_times(told()) == [
         "[1/2] groupnorm: building",
         "[1/2] groupnorm: case 1 of 3: main",
         "[1/2] groupnorm: timing",
@@ -76,7 +81,7 @@ def test_a_pipe_gets_one_line_for_each_kind_of_phase() -> None:
 
 @pytest.mark.parametrize("terminal", [False, True])
 def test_verbose_tells_every_phase(terminal: bool) -> None:  # noqa: FBT001
-    lines = without_times(told(Verbosity.VERBOSE, terminal=terminal))
+    lines = without_times(told(verbose=True, terminal=terminal))
     assert [f"[1/2] groupnorm: {phase}" for phase in PHASES] == lines[:5]
     assert [f"[2/2] bad: {phase}" for phase in PHASES] == lines[6:11]
 
@@ -91,7 +96,7 @@ def test_lines_are_flushed_as_they_come() -> None:
 
 
 def test_a_terminal_keeps_only_the_verdicts() -> None:
-    text = told(Verbosity.NORMAL, terminal=True)
+    text = told(terminal=True)
     assert "building" in text
     assert text.count("✓ PASSED") == 1
     assert text.count("✗ WRONG_VALUES") == 1
@@ -100,7 +105,7 @@ def test_a_terminal_keeps_only_the_verdicts() -> None:
 
 def test_a_live_line_lives_while_its_file_is_graded() -> None:
     console = Console(file=io.StringIO(), force_terminal=True)
-    with progress(console, Verbosity.NORMAL) as observer:
+    with progress(console) as observer:
         display = observer.display
         assert display is not None
         observer.begin(NAMES)
@@ -118,7 +123,8 @@ def test_a_live_line_lives_while_its_file_is_graded() -> None:
 
 
 def test_one_file_needs_no_line_for_all_of_them() -> None:
-    with progress(Console(file=io.StringIO(), force_terminal=True), Verbosity.NORMAL) as observer:
+    console = Console(file=io.StringIO(), force_terminal=True)
+    with progress(console) as observer:
         assert observer.display is not None
         observer.begin(NAMES[:1])
         observer.phase(0, "building")
@@ -127,7 +133,7 @@ def test_one_file_needs_no_line_for_all_of_them() -> None:
 
 def test_an_interrupt_gives_the_terminal_back() -> None:
     def interrupted(console: Console) -> None:
-        with progress(console, Verbosity.NORMAL) as observer:
+        with progress(console) as observer:
             observer.begin(NAMES)
             observer.phase(0, "building")
             raise KeyboardInterrupt
@@ -140,7 +146,7 @@ def test_an_interrupt_gives_the_terminal_back() -> None:
 
 
 def test_an_ascii_terminal_gets_plain_lines() -> None:
-    text = told(Verbosity.NORMAL, terminal=True, encoding="ascii")
+    text = told(terminal=True, encoding="ascii")
     assert "[2/2] bad: x WRONG_VALUES: 12 of 30 are wrong" in text
 
 
@@ -171,18 +177,6 @@ def test_a_verdict_without_a_phase_has_no_time() -> None:
     assert file.getvalue() == "[1/2] groupnorm: ✓ PASSED\n"
 
 
-@pytest.mark.parametrize(
-    ("quiet", "verbose", "expected"),
-    [
-        (True, False, Verbosity.QUIET),
-        (False, False, Verbosity.NORMAL),
-        (False, True, Verbosity.VERBOSE),
-    ],
-)
-def test_verbosity(quiet: bool, verbose: bool, expected: Verbosity) -> None:  # noqa: FBT001
-    assert Verbosity.of(quiet=quiet, verbose=verbose) is expected
-
-
 def test_a_line_fits_the_console_and_keeps_its_time() -> None:
     file = io.StringIO()
     reporter = Reporter(Console(file=file, width=60), verdict_said)
@@ -203,7 +197,7 @@ def say(result: int) -> Said:
 def test_of_hundreds_a_terminal_keeps_what_is_not_expected(terminal: bool) -> None:  # noqa: FBT001
     file = io.StringIO()
     console = Console(file=file, width=60, force_terminal=terminal, color_system=None)
-    with progress_of(console, Verbosity.NORMAL, say, brief=True) as reporter:
+    with progress_of(console, say, brief=True) as reporter:
         reporter.begin(["a.py", "b.py"])
         for index in range(2):
             reporter.phase(index, "building")
@@ -216,7 +210,7 @@ def test_of_hundreds_a_terminal_keeps_what_is_not_expected(terminal: bool) -> No
 def test_a_search_adds_what_it_tries_and_has_a_budget() -> None:
     file = io.StringIO()
     console = Console(file=file, width=80)
-    with progress_of(console, Verbosity.NORMAL, say, budget_s=100.5) as reporter:
+    with progress_of(console, say, budget_s=100.5) as reporter:
         for number in range(2):
             index = reporter.add(f"threads={number}.5")
             reporter.phase(index, "timing")

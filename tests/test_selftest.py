@@ -25,7 +25,6 @@ from kernelgen.grading.supervisor.servers import FORK_SERVER_CODE
 from kernelgen.grading.verdict import Run, Status
 from kernelgen.hardware.device import GpuSurvey, visible_gpus
 from kernelgen.report.json_report import decode
-from kernelgen.report.progress import Verbosity
 from kernelgen.report.reading import read_run
 from kernelgen.sandbox.tree import ancestors_of
 from kernelgen.selftest.corpus import Candidate, read_corpus
@@ -101,7 +100,7 @@ def test_the_crew_grades_on_all_gpus_and_those_alone_alone(
     monkeypatch.setattr("kernelgen.selftest.running.Crew", crew)
     monkeypatch.setattr("kernelgen.selftest.running.grade_jobs", grades)
     chosen = Selection(run=read_corpus(folder.path), left_out={}, jobs=1, gpus=("0", "GPU-b"))
-    with progress(Console(quiet=True), Verbosity.QUIET) as reporter:
+    with progress(Console(quiet=True), quiet=True) as reporter:
         run = selftest(chosen, reporter, seed=1, jobs=3)
     assert made == [(2, {"compiles": False, "share_cores": True, "gpus": ("0", "GPU-b")})]
     assert [(job.path.name, job.alone) for job in asked] == [

@@ -145,11 +145,10 @@ def command(  # noqa: PLR0913 - one parameter an option
     from kernelgen.report.console import console_for
     from kernelgen.report.outcome import exit_code
     from kernelgen.report.planned import with_plans
-    from kernelgen.report.progress import Verbosity, progress
+    from kernelgen.report.progress import progress
     from kernelgen.report.reading import Recorded
     from kernelgen.report.run_table import show
 
-    verbosity = Verbosity.of(quiet=quiet, verbose=verbose)
     documents = Documents(**{name: given.pop(name) for name in Documents.__struct_fields__})
     runs = kernelbench.run_folders(paths, given)
     asked = _options(gpus=gpus, cluster=cluster, **given)
@@ -174,7 +173,8 @@ def command(  # noqa: PLR0913 - one parameter an option
                 crew=crew,
             )
 
-        run, stopped = until_stopped(grading, progress(console_for(stderr=True), verbosity))
+        told = progress(console_for(stderr=True), quiet=quiet, verbose=verbose)
+        run, stopped = until_stopped(grading, told)
     if not run.verdicts:
         places = ", ".join(map(str, paths))
         raise UserError(f"{places}: nothing to grade; a solution is a *.py file")

@@ -10,7 +10,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from kernelgen.destination import check_destination
-from kernelgen.errors import KernelgenFault
+from kernelgen.errors import KernelgenFault, UserError
 from kernelgen.grading.options import BASELINES, GradeOptions
 from kernelgen.problem.record import LARGEST_TOLERANCE, Backend, OtherRule
 from kernelgen.problem.schedules import architecture_of
@@ -189,12 +189,23 @@ ALLOW_IMPORT = click.option(
     metavar="NAME",
     help="A module beyond those that the problem allows; repeatable.",
 )
-QUIET = click.option("-q", "--quiet", is_flag=True, help="No progress on stderr.")
+
+
+def _not_both(context: click.Context, option: click.Parameter, value: bool) -> bool:  # noqa: FBT001
+    """Refuse --quiet and --verbose together."""
+    if value and context.params.get("verbose" if option.name == "quiet" else "quiet"):
+        raise UserError("--quiet and --verbose exclude each other; leave one of them out")
+    return value
+
+
+QUIET = click.option(
+    "-q", "--quiet", is_flag=True, callback=_not_both, help="No progress on stderr."
+)
 
 
 def verbose(text: str = "Every phase on stderr, a line each.") -> Option:
     """Return the flag for more on a console."""
-    return click.option("-v", "--verbose", is_flag=True, help=text)
+    return click.option("-v", "--verbose", is_flag=True, callback=_not_both, help=text)
 
 
 def backend(text: str, default: Backend | None = None) -> Option:

@@ -53,13 +53,12 @@ def command(path: Path, problem: str | None, *, quiet: bool, verbose: bool, **gi
     from kernelgen.profile.show import show
     from kernelgen.report.console import console_for
     from kernelgen.report.outcome import CODE_BY_OWNER, failure_lines
-    from kernelgen.report.progress import Verbosity, progress
+    from kernelgen.report.progress import progress
 
-    verbosity = Verbosity.of(quiet=quiet, verbose=verbose)
     known = None if problem is None else load_problem(problem)
     asked = ProfileOptions(problem=known, **given)
     try:
-        with progress(console_for(stderr=True), verbosity) as observer:
+        with progress(console_for(stderr=True), quiet=quiet, verbose=verbose) as observer:
             observer.begin([str(path)])
             found = profile(path, asked, lambda text: observer.phase(0, text))
     except Judged as judged:

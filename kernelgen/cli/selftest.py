@@ -62,13 +62,11 @@ def command(  # noqa: PLR0913 - one parameter an option
     the corpus, 3 the grader's fault or nothing could be run, 130 interrupted.
     """
     from kernelgen.report.console import console_for, show_and_write
-    from kernelgen.report.progress import Verbosity
     from kernelgen.selftest.corpus import read_corpus
     from kernelgen.selftest.report import exit_code, progress, show, show_classes
     from kernelgen.selftest.running import selftest
     from kernelgen.selftest.selection import select
 
-    verbosity = Verbosity.of(quiet=quiet, verbose=verbose)
     candidates = read_corpus(corpus or selftest_folder())
     if classes:
         show_classes(candidates, console_for(stderr=False))
@@ -80,7 +78,7 @@ def command(  # noqa: PLR0913 - one parameter an option
         click.echo(f"{len(selection.run)} candidates, {jobs} at once, --seed {seed}", err=True)
     run, stopped = until_stopped(
         lambda reporter: selftest(selection, reporter, seed=seed, jobs=jobs),
-        progress(console_for(stderr=True), verbosity),
+        progress(console_for(stderr=True), quiet=quiet),
     )
     show_and_write(
         run, lambda console: show(run, selection.left_out, console, verbose=verbose), json

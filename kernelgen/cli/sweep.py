@@ -39,14 +39,13 @@ def command(
     from kernelgen.hardware.device import has_gpu_driver
     from kernelgen.report.console import console_for, show_and_write
     from kernelgen.report.outcome import exit_code
-    from kernelgen.report.progress import Verbosity, progress
+    from kernelgen.report.progress import progress
     from kernelgen.report.run_table import show
     from kernelgen.sweep.variants import read_sweep, sweep
 
-    verbosity = Verbosity.of(quiet=quiet, verbose=verbose)
     backend = backend or ("cuda" if has_gpu_driver() else "cpp")
     variants = read_sweep(file, backend, GradeOptions(**given))
-    observer = progress(console_for(stderr=True), verbosity)
+    observer = progress(console_for(stderr=True), quiet=quiet, verbose=verbose)
     run, stopped = until_stopped(lambda told: sweep(variants, told), observer)
     show_and_write(run, lambda console: show(run, console, verbose=verbose), json)
     return stopped or exit_code(run)

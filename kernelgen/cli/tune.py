@@ -57,13 +57,12 @@ def command(  # noqa: PLR0913 - one parameter an option
     """
     from kernelgen.report.console import console_for, show_and_write
     from kernelgen.report.outcome import CODE_BY_OWNER, failure_lines
-    from kernelgen.report.progress import Said, Verbosity, progress_of, verdict_said
+    from kernelgen.report.progress import Said, progress_of, verdict_said
     from kernelgen.report.run_table import show
     from kernelgen.report.table import Line, print_line
     from kernelgen.tuning.report import closing
     from kernelgen.tuning.search import Target, grader, tune
 
-    verbosity = Verbosity.of(quiet=quiet, verbose=verbose)
     problem = load_problem(name)
     check_schedules(problem)
     if not dry_run:
@@ -78,10 +77,8 @@ def command(  # noqa: PLR0913 - one parameter an option
     def said(verdict: Verdict) -> Said:
         return msgspec.structs.replace(verdict_said(verdict), expected=False)
 
-    with (
-        progress_of(console, verbosity, said, brief=True, budget_s=budget_s) as reporter,
-        grader(target, reporter) as grade,
-    ):
+    told = progress_of(console, said, quiet=quiet, verbose=verbose, brief=True, budget_s=budget_s)
+    with told as reporter, grader(target, reporter) as grade:
         found = tune(target, grade, budget_s)
     first = found.verdicts[0]
     if first.timing is None:

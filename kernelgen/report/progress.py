@@ -3,7 +3,6 @@
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from enum import Enum
 from typing import Generic, TypeVar
 
 import msgspec
@@ -12,7 +11,6 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
-from kernelgen.errors import UserError
 from kernelgen.grading.verdict import Verdict
 from kernelgen.report.columns import decimal, speedup_text, tone
 from kernelgen.report.printable import printable_lines
@@ -25,27 +23,6 @@ _LEAST_MORE_CELLS = 20
 # A phase of less than this is over before it has been read.
 _LEAST_S = 2.0
 _MINUTE_S = 60.0
-
-
-class Verbosity(Enum):
-    """How much is told."""
-
-    QUIET = "quiet"
-    NORMAL = "normal"
-    VERBOSE = "verbose"
-
-    @classmethod
-    def of(cls, *, quiet: bool, verbose: bool) -> "Verbosity":
-        """Return what the two switches of a command line ask for.
-
-        Raises:
-            UserError: both at once.
-        """
-        if quiet and verbose:
-            raise UserError("--quiet and --verbose exclude each other; leave one of them out")
-        if quiet:
-            return cls.QUIET
-        return cls.VERBOSE if verbose else cls.NORMAL
 
 
 class Remaining:
@@ -208,11 +185,12 @@ class Reporter(Generic[Result]):
 
 
 @contextmanager
-def progress_of(
+def progress_of(  # noqa: PLR0913 - all but two have defaults
     console: Console,
-    verbosity: Verbosity,
     say: Say[Result],
     *,
+    quiet: bool = False,
+    verbose: bool = False,
     brief: bool = False,
     budget_s: float | None = None,
 ) -> Iterator[Reporter[Result]]:
@@ -220,15 +198,15 @@ def progress_of(
 
     A terminal gets a live line for each thing that is being worked on. Its clock is drawn by a
     thread of this process, so nothing may call os.fork meanwhile; subprocess is safe. A pipe gets
-    plain lines: one for each result and for each kind of phase, or with VERBOSE for every phase.
+    plain lines: one for each result and for each kind of phase, or with `verbose` for every phase.
 
     `brief` is for hundreds of results, and `budget_s` for where nobody knows how many there will
     be; see `Reporter`.
     """
     live = console.is_interactive and not console.options.ascii_only
-    if verbosity is Verbosity.QUIET:
+    if quiet:
         yield Reporter(Console(quiet=True), say)
-    elif live and verbosity is Verbosity.NORMAL:
+    elif live and not verbose:
         with Progress(
             SpinnerColumn(),
             TextColumn("{task.description}", markup=False),
@@ -241,13 +219,14 @@ def progress_of(
         ) as display:
             yield Reporter(console, say, display=display, brief=brief, budget_s=budget_s)
     else:
-        every = verbosity is Verbosity.VERBOSE
-        yield Reporter(console, say, every_phase=every, brief=brief, budget_s=budget_s)
+        yield Reporter(console, say, every_phase=verbose, brief=brief, budget_s=budget_s)
 
 
-def progress(console: Console, verbosity: Verbosity) -> AbstractContextManager[Reporter[Verdict]]:
+def progress(
+    console: Console, *, quiet: bool = False, verbose: bool = False
+) -> AbstractContextManager[Reporter[Verdict]]:
     """Give an observer of grading that tells a console what is going on; see `progress_of`."""
-    return progress_of(console, verbosity, verdict_said)
+    return progress_of(console, verdict_said, quiet=quiet, verbose=verbose)
 
 
 def verdict_said(verdict: Verdict) -> Said:

@@ -12,7 +12,7 @@ from kernelgen.grading.verdict import Run, Verdict
 from kernelgen.report.columns import Tone
 from kernelgen.report.outcome import place
 from kernelgen.report.printable import printable_lines
-from kernelgen.report.progress import Reporter, Said, Verbosity, progress_of
+from kernelgen.report.progress import Reporter, Said, progress_of
 from kernelgen.report.table import Column, Line, indented, print_line, print_table
 from kernelgen.selftest.corpus import Candidate, Kind, attack_classes
 
@@ -53,14 +53,12 @@ def exit_code(run: Run) -> ExitCode:
     return ExitCode.CANDIDATE_FAILED if missed else ExitCode.OK
 
 
-def progress(console: Console, verbosity: Verbosity) -> AbstractContextManager[Reporter[Verdict]]:
+def progress(console: Console, *, quiet: bool) -> AbstractContextManager[Reporter[Verdict]]:
     """Give what tells a console of each verdict, such as `[2/9] wrong_mean: ✓ as expected (3.1 s)`.
 
     There are hundreds: on a terminal, only what is not as expected leaves a line behind.
     """
-    if verbosity is Verbosity.VERBOSE:
-        verbosity = Verbosity.NORMAL  # it asks for results, and not for their phases
-    return progress_of(console, verbosity, _said, brief=True)
+    return progress_of(console, _said, quiet=quiet, brief=True)
 
 
 def _said(verdict: Verdict) -> Said:
