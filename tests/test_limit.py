@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from kernelgen.engines import engine
 from kernelgen.grading.timing.limit import (
     Work,
     accurate_enough,
@@ -157,7 +158,9 @@ def test_declared_operations_need_a_gpu_s_rates_to_accuse(rates: object) -> None
 
 # --- declared or counted --------------------------------------------------------------------------
 
-COUNTED = PlanCost(stages=(StageCost(flops=200),), minimal_bytes=100, operand_bits=11)
+COUNTED = PlanCost(
+    stages=(StageCost(work=engine.Work(flops=200)),), minimal_bytes=100, operand_bits=11
+)
 
 
 PROBLEM = Problem(name="p", summary="s", path=Path("p.yaml"), sha256="", tolerance=1e-4)

@@ -11,6 +11,7 @@ from typing import Literal
 
 import msgspec
 
+from kernelgen.engines.engine import Work
 from kernelgen.engines.known import engine_of
 from kernelgen.engines.naming import without_overload
 from kernelgen.engines.stage import Library, Stage, made_types, operands_of
@@ -27,20 +28,18 @@ class StageCost(msgspec.Struct, frozen=True, kw_only=True):
     """Bytes and operations of a stage; a view has none.
 
     Attributes:
-        split_bytes: read and written before, where a product of ours splits its operands.
-        halves: whether tensor cores multiply halves of its factors.
+        own_bytes: each operand and result once.
+        work: its operations; its bytes are read and written before, where a product of ours
+            splits its operands.
     """
 
-    read_bytes: int = 0
-    written_bytes: int = 0
-    split_bytes: int = 0
-    flops: int = 0
-    halves: bool = False
+    own_bytes: int = 0
+    work: Work = Work()
 
     @property
     def moved_bytes(self) -> int:
         """Return what it reads and writes."""
-        return self.read_bytes + self.written_bytes + self.split_bytes
+        return self.own_bytes + self.work.split_bytes
 
 
 class PlanCost(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,14 +56,9 @@ class PlanCost(msgspec.Struct, frozen=True, kw_only=True):
     operand_bits: int = 24
 
     @property
-    def moved_bytes(self) -> int:
-        """Return what all stages read and write."""
-        return sum(stage.moved_bytes for stage in self.stages)
-
-    @property
     def flops(self) -> int:
         """Return the operations of all products."""
-        return sum(stage.flops for stage in self.stages)
+        return sum(stage.work.flops for stage in self.stages)
 
 
 class StageTime(msgspec.Struct, frozen=True, kw_only=True):
@@ -98,10 +92,10 @@ def stage_times(cost: PlanCost, calibration: Calibration) -> tuple[StageTime, ..
 
 def _time(stage: StageCost, calibration: Calibration) -> StageTime:
     bytes_per_ms = calibration.copy_gbps.median * 1e6
-    splitting_ms = stage.split_bytes / bytes_per_ms
+    splitting_ms = stage.work.split_bytes / bytes_per_ms
     moving_ms = stage.moved_bytes / bytes_per_ms - splitting_ms
-    rate = calibration.flops_per_s("fp16" if stage.halves else "fp32")
-    flops = stage.flops * (_PRODUCTS_OF_HALVES if stage.halves else 1)
+    rate = calibration.flops_per_s("fp16" if stage.work.halves else "fp32")
+    flops = stage.work.flops * (_PRODUCTS_OF_HALVES if stage.work.halves else 1)
     computing_ms = flops / rate.median * 1e3 if rate else 0.0
     bound: Bound = "arithmetic" if computing_ms > moving_ms else "memory" if moving_ms else ""
     return StageTime(expected_ms=splitting_ms + max(moving_ms, computing_ms), bound=bound)
@@ -113,15 +107,13 @@ def _cost(stage: Stage, types: dict[str, TensorType]) -> StageCost:
         if stage.view:
             return StageCost()
         read = set(references(*stage.arguments.values()))
-        return StageCost(
-            read_bytes=sum(types[name].bytes for name in read if name in types),
-            written_bytes=written_bytes,
-            flops=_flops(stage, types) if stage.computes else 0,
-        )
-    by_value = {one.value: one.type for one in operands_of(stage) if not one.is_number}
-    read_bytes = sum(one.bytes for one in by_value.values())
-    work = engine_of(stage).work(stage)
-    return StageCost(read_bytes=read_bytes, written_bytes=written_bytes, **work._asdict())
+        read_bytes = sum(types[name].bytes for name in read if name in types)
+        work = Work(flops=_flops(stage, types) if stage.computes else 0)
+    else:
+        by_value = {one.value: one.type for one in operands_of(stage) if not one.is_number}
+        read_bytes = sum(one.bytes for one in by_value.values())
+        work = engine_of(stage).work(stage)
+    return StageCost(own_bytes=read_bytes + written_bytes, work=work)
 
 
 def _flops(stage: Library, types: dict[str, TensorType]) -> int:

@@ -122,7 +122,7 @@ def _planned(stage: Stage, cost: StageCost, span: StageTime | None) -> PlannedSt
         shape=shape,
         formula=formula,
         moved_bytes=cost.moved_bytes,
-        flops=cost.flops,
+        flops=cost.work.flops,
         bound=bound,
         expected_ms=span.expected_ms if span is not None and bound else None,
     )
