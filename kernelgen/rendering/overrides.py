@@ -12,17 +12,10 @@ from kernelgen.errors import UserError
 from kernelgen.problem.record import ConstantValue
 
 
-class Overrides(msgspec.Struct, frozen=True, kw_only=True):
-    """Overrides sorted by what they replace; all values are plain YAML, lists as tuples."""
-
-    schedule: dict[str, ConstantValue]
-    constants: dict[str, ConstantValue]
-
-
 def sort_overrides(
     given: Mapping[str, str], schedule: tuple[str, ...] | None, constants: tuple[str, ...]
-) -> Overrides:
-    """Return what each override replaces.
+) -> dict[str, dict[str, ConstantValue]]:
+    """Return overrides by what they replace, `schedule` or `constants`; lists are tuples.
 
     A key may have `schedule.` or `constants.` in front; values are YAML. Where the
     numbers of the schedule are not known yet, keys that are nothing else are left out.
@@ -46,7 +39,7 @@ def sort_overrides(
             ways = " or ".join(f"{home}.{name}" for home in homes)
             raise UserError(f"--set {key}: ambiguous; write {ways}")
         sorted_[homes[0]][name] = _value(key, text)
-    return Overrides(**sorted_)
+    return sorted_
 
 
 def _value(key: str, text: str) -> ConstantValue:

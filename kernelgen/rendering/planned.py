@@ -128,7 +128,7 @@ def _schedule(
         sort_overrides(settings, (), constants)
         return None
     base = schedule_for(problem, backend, arch, suggested)
-    numbers = sort_overrides(settings, base.__struct_fields__, constants).schedule
+    numbers = sort_overrides(settings, base.__struct_fields__, constants)["schedule"]
     return override_schedule(base, numbers)
 
 

@@ -40,7 +40,7 @@ def render(
     check_schedules(problem)
     # Which numbers a schedule has follows from the kernel, and that from the constants.
     known = problem.constants_for(_MAIN, device)
-    sizes = sort_overrides(given, None, tuple(known)).constants
+    sizes = sort_overrides(given, None, tuple(known))["constants"]
     case = Case(name=MAIN_CASE, constants=override_constants(known, sizes))
     try:
         text = render_planned(problem, backend, given, case, arch)
