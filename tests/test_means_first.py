@@ -178,6 +178,25 @@ def test_a_mean_does_not_repeat_what_no_product_repeats(
             planned.run(torch.randn(10, x), torch.randn(9, w))
 
 
+@pytest.mark.parametrize(
+    ("forward", "layers", "size"),
+    [
+        ("(self.c(x) * s).mean((2, 3))", WIDE[0], (2, 6, 1, 1)),
+        ("F.avg_pool2d(self.c(x) - s.exp(), 4)", conv("2", "4, 6, 3")[0], (1, 6, 1, 1)),
+        ("(self.c(x) + s).mean((2, 3))", "self.c = nn.InstanceNorm2d(4)", (1,)),
+    ],
+)
+def test_given_ones_along_a_mean_may_become_more(
+    forward: str, layers: str, size: tuple[int, ...], tmp_path: Path, compiled_folder: Path
+) -> None:
+    problem = problem_of(tmp_path, forward, layers=layers, x=WIDE[1], s=f"torch.randn({size})")
+    planned = Planned(problem, "cpp", compiled_folder)
+    x, _ = planned.inputs()
+    result = planned.models()[0].c(x)
+    for given in torch.randn(size), torch.randn_like(result), torch.randn_like(result[:1, :, :1]):
+        planned.check(x, given)
+
+
 @pytest.mark.parametrize("place", [0, 1, 6, -2, -1])
 def test_infinity_reaches_means_as_its_results(
     place: int, tmp_path: Path, compiled_folder: Path

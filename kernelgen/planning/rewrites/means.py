@@ -72,7 +72,9 @@ class _Means:
         self._decides = early is None
         self._nodes = {node.name: node for node in graph.nodes}
         self._types = graph.types
-        self._own = {source.name for source in graph.inputs if source.path}
+        self._own = {source.name for source in graph.inputs if source.kind != "input"}
+        # Inputs of which pointwise operators make a value; they may get sizes where these have one.
+        self._inputs = {one.name: {one.name} for one in graph.inputs if one.kind == "input"}
         read = (name for n in graph.nodes if n.aten in REDUCTIONS for name in n.reads)
         self._gathered = Counter(read)
         self._reads = Counter(name for node in graph.nodes for name in node.reads)
@@ -88,6 +90,9 @@ class _Means:
         for each in made:
             self._nodes[each.name] = each
             self._types |= each.types
+            if operator_for(each.aten, each.arguments) is not None:
+                found = (self._inputs.get(name, set()) for name in each.reads)
+                self._inputs[each.name] = set[str]().union(*found)
         return made
 
     def _decide(self, node: Node) -> None:
@@ -157,6 +162,8 @@ class _Means:
             small = all(prod(other.shape) < prod(shape) for other in others)
             if name in _TERMS and small and mean.window is None:
                 varying = set()  # their means are taken as well
+            inputs = (self._types[one] for name in names for one in self._inputs.get(name, ()))
+            varying |= {d for one in inputs for d in dims - _varying(one, len(shape))}
             plain = {one.dtype for one in (value, *others)} == {"float32"}
             if value.shape == shape and plain and dims - varying:
                 return key, dims - varying
