@@ -83,7 +83,6 @@ class Clock:
         function: Callable[[], Any],
         feed: Callable[[], None] = lambda: None,
         *,
-        cold: bool = True,
         measured: bool = True,
         subject: str = "",
     ) -> TimedCall:
@@ -94,22 +93,21 @@ class Clock:
             feed: gives the inputs their values. On a GPU that is enqueued on the current stream,
                 and stands there between two long writes when the function begins: work that is
                 not ordered after the current stream finds the inputs without their values.
-            cold: overwrite the caches first; on a GPU that is always done.
-            measured: something that it takes counts, its time or its processor time; on a CPU it
-                then begins on cores that are at rest.
+            measured: something that it takes counts, its time or its processor time; on a CPU the
+                caches are then overwritten first, and it begins on cores that are at rest. On a
+                GPU the caches are always overwritten.
             subject: a name for what is timed, where one clock times several functions.
         """
         if self.device == "cuda":
             return self._call_cuda(function, feed, subject)
-        return self._call_cpu(function, feed, cold=cold, measured=measured)
+        return self._call_cpu(function, feed, measured=measured)
 
     def _call_cpu(
-        self, function: Callable[[], Any], feed: Callable[[], None], *, cold: bool, measured: bool
+        self, function: Callable[[], Any], feed: Callable[[], None], *, measured: bool
     ) -> TimedCall:
         feed()
-        if cold:
-            self._buffer(_HOST_FLUSH_BYTES).fill_(1)
         if measured:
+            self._buffer(_HOST_FLUSH_BYTES).fill_(1)
             sleep(_REST_S)
         start = perf_counter()
         result = function()
