@@ -206,14 +206,14 @@ class Host:
         self._phase = "call"
         incoming = self._receive(message)
         self._incoming, self._inputs, self._batch = incoming, incoming.value, None
-        if message.after_a_change and self._recipients is not None:
+        if message.timed and self._recipients is not None:
             self._recipients.count_a_change()
         pin(self._threads, self._default_dtype)
         pinned = read_pins()
         if message.seed is not None:
             set_generators(message.seed)
         forward = self._tracer.marked(self._forward)
-        timed = self._clock.call(forward, incoming.feed, cold=message.timed, measured=message.timed)
+        timed = self._clock.call(forward, incoming.feed, measured=message.timed)
         self._tracer.fence()
         # Before any synchronisation, on the stream that is current at return: what is not finished
         # there is not in the copy.

@@ -66,7 +66,6 @@ class CaseCalls:
                 inputs=inputs.tensors,
                 seed=inputs.seed,
                 timed=timed,
-                after_a_change=timed,
                 over_the_last=over_the_last,
             ),
             m.Called,

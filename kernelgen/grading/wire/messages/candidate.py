@@ -95,8 +95,7 @@ class Call(ToHost, frozen=True, kw_only=True):
 
     Attributes:
         seed: for the default generators before it; None leaves them.
-        timed: overwrite the caches before it.
-        after_a_change: have torch count a change of every parameter before it.
+        timed: overwrite the caches before it, and have torch count a change of every parameter.
         over_the_last: write the inputs over those of the last call, where they have the same form,
             so that addresses and torch's count of writes say nothing of a change.
     """
@@ -105,7 +104,6 @@ class Call(ToHost, frozen=True, kw_only=True):
     timed: bool
     over_the_last: bool = False
     seed: int | None = None
-    after_a_change: bool = False
 
 
 class BeginTrace(ToHost, frozen=True, kw_only=True):
