@@ -16,8 +16,8 @@ from kernelgen.build.toolchain import find_compiler
 from kernelgen.grading.timing import looks as looks_module
 from kernelgen.grading.timing.looks import Looks, Meanwhile
 from kernelgen.grading.timing.waits import BatchTime, Claim, Waits
-from kernelgen.sandbox import standstill
-from kernelgen.sandbox.standing import _is_library, computes_in_a_library
+from kernelgen.sandbox import standing, standstill
+from kernelgen.sandbox.standing import Kind, _executable, _is_library, computes_in_a_library
 
 LOOKS = 20
 VECTOR_FUNCTION = """
@@ -94,6 +94,38 @@ def test_a_process_that_hides_where_it_stands_may_compute_in_any_library() -> No
 
 def test_a_library_s_code_on_a_stack_that_is_none_is_the_library_s() -> None:
     assert _is_library(os.getpid(), counter=0x1800, stack=0, mappings=[(0x1000, 0x2000, "library")])
+
+
+@pytest.mark.parametrize(
+    ("file", "kind"),
+    [
+        ("/usr/lib/libc.so.6", "for others"),
+        ("/v/site-packages/torch/lib/libc10.so", "for others"),
+        ("/usr/lib/libm-2.31.so", "for others"),
+        ("/usr/lib/ld-linux-x86-64.so.2", "for others"),
+        ("/v/site-packages/torch/lib/libgomp-a34b3233.so.1", "for others"),
+        ("", "for others"),
+        ("/v/lib/libmkl_core.so.2", "library"),
+        ("/v/site-packages/jaxlib/libjax_common.so", "library"),
+        ("/v/site-packages/numba/_dispatcher.so", "other"),
+        ("/tmp/torch_extensions/libcustom.so", "other"),
+    ],
+)
+def test_a_file_s_name_says_for_whom_it_works(file: str, kind: Kind) -> None:
+    told = f"1000-2000 r-xp 00000000 fe:01 12 {file}\n".encode()
+    assert _executable(told) == [(0x1000, 0x2000, kind)]
+
+
+def test_processes_that_map_more_than_anybody_reads_may_compute_in_any_library(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(standing, "_MOST_BYTES", 1000)
+    with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as process:
+        time.sleep(0.1)
+        standstill.freeze(lambda: [process.pid])
+        found = [computes_in_a_library([process.pid], shown=shown) for shown in (True, False)]
+        process.kill()
+    assert found == [True, None]
 
 
 def test_names_of_files_end_no_line_of_what_is_mapped(tmp_path: Path) -> None:
