@@ -16,6 +16,9 @@ from kernelgen.grading.wire.trace import MAX_TRACES, Trace
 from kernelgen.problem.record import Device
 from kernelgen.sandbox.record import Containment
 
+# A thousand tensors of a deep network take a tenth of it.
+_MOST_BYTES_OF_NAMES = 1 << 20
+
 
 class ToHost(carried.Message, frozen=True, kw_only=True):
     """Request to a candidate's host; it answers with a FromHost."""
@@ -194,6 +197,11 @@ class ParametersGiven(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     own: tuple[str, ...]
     by_order: tuple[str, ...] = ()
     misfits: tuple[tuple[str, str], ...] = ()
+
+    def __post_init__(self) -> None:
+        # A verdict has the mapping in full.
+        if len(msgspec.json.encode(self)) > _MOST_BYTES_OF_NAMES:
+            raise ValueError(f"names of parameters over the limit of {_MOST_BYTES_OF_NAMES} bytes")
 
 
 class Constructed(FromHost, frozen=True, kw_only=True):

@@ -15,8 +15,8 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, tag=True, forbid_unknow
 # Anything else is no record: sums stay finite, and what is shown to a person stays short.
 Seconds = Annotated[float, msgspec.Meta(ge=0.0, le=1e7)]
 Milliseconds = Annotated[float, msgspec.Meta(ge=0.0, le=1e10)]
-_PinName = Annotated[str, msgspec.Meta(max_length=100)]
-ReportedPins = Annotated[dict[_PinName, bool | _PinName | int], msgspec.Meta(max_length=100)]
+_PinName = Annotated[str, msgspec.Meta(max_length=40)]
+ReportedPins = Annotated[dict[_PinName, bool | _PinName | int], msgspec.Meta(max_length=10)]
 
 
 class ArenaHandle(msgspec.Struct, frozen=True, kw_only=True):
