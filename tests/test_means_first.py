@@ -178,6 +178,17 @@ def test_a_mean_does_not_repeat_what_no_product_repeats(
             planned.run(torch.randn(10, x), torch.randn(9, w))
 
 
+@pytest.mark.parametrize("kind", ["1", "Transpose1"])
+def test_taps_outside_of_an_input_are_inside_of_a_longer_one(
+    kind: str, tmp_path: Path, compiled_folder: Path
+) -> None:
+    layers, x = conv(kind, "2, 3, 3, padding=100, dilation=100", "2, 2, 30")
+    problem = problem_of(tmp_path, "self.c(x).mean(2)", layers=layers, x=x)
+    planned = Planned(problem, "cpp", compiled_folder)
+    planned.check()
+    planned.check(torch.randn(2, 2, 200))
+
+
 @pytest.mark.parametrize(
     ("forward", "layers", "size"),
     [

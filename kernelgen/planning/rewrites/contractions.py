@@ -192,7 +192,7 @@ def _of_convolution(node: Node, dims: Sequence[int], b: Builder) -> Reference:
     positions = [_positions(shape, d, b) for d in dims]
 
     @cache
-    def inside(*within: range) -> Argument:
+    def inside(*within: tuple[int, int]) -> Argument:
         """Return the input with zeros outside of a range along each of the first dimensions."""
         if not within:
             return x
@@ -200,7 +200,7 @@ def _of_convolution(node: Node, dims: Sequence[int], b: Builder) -> Reference:
         return _inside(inside(*within[:-1]), positions[at], shape[dims[at]], within[-1], b)
 
     @cache
-    def mean(*within: range) -> Reference:
+    def mean(*within: tuple[int, int]) -> Reference:
         found = b.reduce("mean.dim", inside(*within), dims)
         return found if share == 1 else b.pointwise("mul.Tensor", found, share)
 
@@ -245,25 +245,29 @@ def _positions(shape: Sequence[int], dim: int, b: Builder) -> Reference:
     return b.emit("view.default", resized, (size, *after)) if after else found
 
 
-def _inside(value: Argument, position: Argument, size: int, within: range, b: Builder) -> Argument:
+def _inside(
+    value: Argument, position: Argument, size: int, within: tuple[int, int], b: Builder
+) -> Argument:
     """Return a value with zeros outside of a range along a dimension.
 
     The distance to the end is a number that is the same at any size.
     """
-    if within.start > 0:
-        is_inside = b.pointwise("ge.Scalar", position, within.start)
+    first, end = within
+    if first > 0:
+        is_inside = b.pointwise("ge.Scalar", position, first)
         value = b.pointwise("where.ScalarOther", is_inside, value, 0)
-    if within.stop < size:
-        shifted = b.pointwise("add.Tensor", position, size - within.stop)
+    if end < size:
+        shifted = b.pointwise("add.Tensor", position, size - end)
         is_inside = b.pointwise("lt.Scalar", shifted, size)
         value = b.pointwise("where.ScalarOther", is_inside, value, 0)
     return value
 
 
-def _ranges(g: Geometry, d: int) -> list[range]:
-    """Return the elements that each tap multiplies along a dimension, counted from the last.
+def _ranges(g: Geometry, d: int) -> list[tuple[int, int]]:
+    """Return the first element that each tap multiplies along a dimension, and the end of these.
 
-    There are none if they are no neighbours.
+    The end may be before the first: at another size there are elements between. The dimension is
+    counted from the last; there are no ranges if the elements are no neighbours.
     """
     size, out, stride = g.input[d], g.output[d], g.stride[d]
     shifts = [tap * g.dilation[d] - g.padding[d] for tap in range(g.kernel[d])]
@@ -274,4 +278,4 @@ def _ranges(g: Geometry, d: int) -> list[range]:
         ends = [(shift, shift + out) for shift in shifts]
     else:
         return []
-    return [range(max(first, 0), max(first, 0, min(end, size))) for first, end in ends]
+    return [(max(first, 0), min(end, size)) for first, end in ends]
