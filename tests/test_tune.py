@@ -14,7 +14,6 @@ from kernelgen.errors import KernelgenFault
 from kernelgen.grading.verdict import Status, Verdict
 from kernelgen.problem.library import load_problem
 from kernelgen.problem.record import ScheduleEntry
-from kernelgen.rendering.schedule_table import numbers_of
 from kernelgen.tuning.search import PRESENT, Found, Grade, Target, tune
 
 PROBLEM = load_problem("groupnorm")
@@ -28,7 +27,7 @@ def searched(grade: Grade, target: Target = CPU, budget_s: float = 1e9) -> Found
 
 
 def best_of(found: Found) -> dict[str, int] | None:
-    return None if found.best is None else numbers_of(found.best)
+    return None if found.best is None else msgspec.structs.asdict(found.best)
 
 
 def tried_by(found: Found) -> list[Verdict]:

@@ -9,7 +9,6 @@ from report_runs import failed as failed_verdict
 from kernelgen.engines.schedule import Schedule
 from kernelgen.grading.timing.times import CANDIDATE, Subject
 from kernelgen.grading.verdict import Status, Verdict
-from kernelgen.rendering.schedule_table import numbers_of
 
 Numbers = Mapping[str, int]
 
@@ -42,7 +41,7 @@ class Grades:
 
     def __call__(self, text: str, name: str, schedule: Schedule) -> Verdict:
         """Grade a text."""
-        numbers = numbers_of(schedule)
+        numbers = msgspec.structs.asdict(schedule)
         assert all(f" {key}={value}" in text for key, value in numbers.items())
         self.asked.append(numbers)
         found = self.rule(numbers)

@@ -4,6 +4,8 @@ import re
 import textwrap
 from collections.abc import Mapping
 
+import msgspec
+
 from kernelgen.engines.architectures import DEFAULT_ARCHITECTURE, architecture
 from kernelgen.engines.environment import cpp_environment, in_docstring, python_environment
 from kernelgen.engines.known import schedule_of
@@ -17,12 +19,7 @@ from kernelgen.rendering.from_plan import PlanText, plan_text
 from kernelgen.rendering.header import header
 from kernelgen.rendering.model_source import COLUMNS, forward_line, model_source, whole_module
 from kernelgen.rendering.overrides import override_schedule, sort_overrides
-from kernelgen.rendering.schedule_table import (
-    DEFAULT_ARCHITECTURES,
-    in_words,
-    numbers_of,
-    schedule_for,
-)
+from kernelgen.rendering.schedule_table import DEFAULT_ARCHITECTURES, in_words, schedule_for
 from kernelgen.solution.file import NO_KERNEL, STAYS
 
 _MAIN = Case(name=MAIN_CASE)
@@ -103,7 +100,7 @@ def render_planned(
         backend=backend,
         arch=named if text.features - {""} else None,
         templates=templates,
-        numbers="" if schedule is None else in_words(numbers_of(schedule)),
+        numbers="" if schedule is None else in_words(msgspec.structs.asdict(schedule)),
         identities=plan.identities,
         settings=settings,
     )

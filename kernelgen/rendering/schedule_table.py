@@ -75,15 +75,10 @@ def check_schedules(problem: Problem) -> None:
         schedule_for(problem, backend, arch)
 
 
-def numbers_of(schedule: Schedule) -> dict[str, int]:
-    """Return a schedule's numbers by name, in the order in which the class has them."""
-    return msgspec.structs.asdict(schedule)
-
-
 def changed_numbers(schedule: Schedule, base: Schedule) -> dict[str, int]:
     """Return those numbers of a schedule in which it differs from another of its kind."""
-    known = numbers_of(base)
-    return {name: value for name, value in numbers_of(schedule).items() if value != known[name]}
+    known, numbers = msgspec.structs.asdict(base), msgspec.structs.asdict(schedule)
+    return {name: value for name, value in numbers.items() if value != known[name]}
 
 
 def in_words(numbers: Mapping[str, int]) -> str:

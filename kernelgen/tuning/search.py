@@ -219,7 +219,7 @@ def grader(target: Target, reporter: Reporter[Verdict]) -> Iterator[Grade]:
     with Crew(1) as crew:
 
         def graded(text: str, name: str, schedule: Schedule) -> Verdict:
-            labels = schedule_table.numbers_of(schedule)
+            labels = msgspec.structs.asdict(schedule)
             job = Job(path=Path(name), data=text.encode(), options=options, labels=labels)
             future = crew.submit(job, reporter, reporter.add(name))
             return next(ended([future])).result()
