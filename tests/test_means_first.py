@@ -289,12 +289,17 @@ def test_a_problem_can_forbid_algebra(tmp_path: Path) -> None:
     assert gathered == [(4, 8, 6, 5)] * 2
 
 
-@pytest.mark.parametrize(("height", "identities"), [(1, ()), (2, ("the mean before conv2d, add",))])
+# Without padding, the share of elements that are results is a number of each size.
+@pytest.mark.parametrize(
+    ("padding", "height", "identities"),
+    [(0, 3, ()), *((1, height, ("the mean before conv2d, add",)) for height in (1, 2))],
+)
 def test_what_is_taken_first_is_the_same_in_all_cases(
-    height: int, identities: tuple[str, ...], tmp_path: Path
+    padding: int, height: int, identities: tuple[str, ...], tmp_path: Path
 ) -> None:
     file = tmp_path / "mean_of_a_convolution.yaml"
-    other = PROBLEM.replace("nn.BatchNorm2d(channels)", "nn.Conv2d(channels, 3, 3, padding=1)")
+    layer = f"nn.Conv2d(channels, 3, 3, padding={padding})"
+    other = PROBLEM.replace("nn.BatchNorm2d(channels)", layer)
     other = other.replace(".mean((0, 2, 3))", ".mean((2, 3))").replace("4, 8, 6, 5", "4, 8, 16, 15")
     file.write_text(other.replace("1, 8, 6, 1", f"1, 8, {height}, 40"))
     plan = plan_of_problem(load_problem(file), Case(name="main"), "cpu").plan
