@@ -1,6 +1,6 @@
 """The first lines of a rendered file: what it was rendered from, and how to render it again."""
 
-import re
+import shlex
 from collections.abc import Mapping, Sequence
 
 import jinja2
@@ -40,7 +40,7 @@ def header(  # noqa: PLR0913 - one argument a line
         command.append(f"--backend {backend}")
     if arch is not None and arch != DEFAULT_ARCHITECTURES[backend]:
         command.append(f"--arch {arch}")
-    command += [f"--set {_quoted(f'{key}={value}')}" for key, value in sorted(settings.items())]
+    command += [f"--set {shlex.quote(f'{key}={value}')}" for key, value in sorted(settings.items())]
     # The files that the problem's hash covers.
     tuned, files = tuned_file(problem.path), problem.path.name
     if any(entry.path == tuned for entry in problem.schedules.values()):
@@ -66,8 +66,3 @@ def _wrapped(label: str, words: list[str], columns: int = 90) -> list[str]:
         else:
             lines.append(f"  {word}")
     return lines
-
-
-def _quoted(text: str) -> str:
-    plain = re.fullmatch(r"[\w=.,+-]+", text)
-    return text if plain else "'" + text.replace("'", "'\"'\"'") + "'"
