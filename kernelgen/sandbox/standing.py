@@ -50,11 +50,10 @@ def computes_in_a_library(pids: Iterable[int], *, shown: bool = False) -> bool |
                 if not mappings:
                     # A file's name may hold what ends a line elsewhere, but no newline.
                     told = Path(f"/proc/{pid}/maps").read_bytes()
-                    left -= len(told)
+                    ran, left = True, left - len(told)
                     if left < 0:
                         return shown or None
                     mappings = _executable(told)
-                ran = True
                 if _is_library(pid, int(counter, 16), int(stack, 16), mappings):
                     return True
         except OSError as error:
