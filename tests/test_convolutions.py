@@ -155,6 +155,44 @@ def test_tables_of_taps_are_the_convolution(*, transposed: bool) -> None:
     assert tried > TRIES // 3
 
 
+@pytest.mark.parametrize(
+    ("sizes", "way"),
+    [
+        ((10, 512, 512, 14, 3), "tensor"),
+        ((10, 64, 64, 56, 3), "tensor"),
+        ((10, 256, 64, 56, 1), "tensor"),
+        ((1, 2048, 2048, 7, 1), None),  # tiles of few multiprocessors
+        ((10, 512, 512, 7, 3), None),
+        ((10, 3, 64, 112, 7), None),  # few channels
+        ((1, 8, 64, 16, 3), None),  # over before the kernels around it
+        ((10, 1, 32, 224, 3), "direct"),
+        ((2, 1, 32, 56, 3), None),
+    ],
+)
+def test_networks_have_convolutions_where_these_are_sooner(
+    sizes: tuple[int, ...], way: str | None
+) -> None:
+    images, channels, filters, size, kernel = sizes
+    g = Geometry(
+        images=images,
+        groups=1,
+        channels=channels,
+        filters=filters,
+        input=(1, size, size),
+        kernel=(1, kernel, kernel),
+        output=(1, size, size),
+        stride=(1, 1, 1),
+        padding=(0, kernel // 2, kernel // 2),
+        dilation=(1, 1, 1),
+        transposed=False,
+    )
+    with (
+        mock.patch.multiple(convolution, **SHIPPED),
+        mock.patch.object(tiling, "_MULTIPROCESSORS", 132),
+    ):
+        assert convolution.way_of(g) == way
+
+
 CONV1, CONV2, CONV3 = ("nn.Conv1d({})", "nn.Conv2d({})", "nn.Conv3d({})")
 TURNED1, TURNED2, TURNED3 = (
     "nn.ConvTranspose1d({})",

@@ -38,7 +38,7 @@ from kernelgen.grading.queue.journal import Journal
     help="At most so many questions wait or are in work; more get 429.",
 )  # fmt: skip
 @click.option(
-    "--body-limit", "body_bytes", type=options.bytes_of, default="1MiB", show_default=True,
+    "--body-limit", "body_bytes", type=options.bytes_of, default="4MiB", show_default=True,
     metavar="SIZE", help="The longest request.",
 )  # fmt: skip
 @options.DEVICE

@@ -116,7 +116,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     jobs: int = 1
     gpus: tuple[str, ...] = ()
     queue: int = 1000
-    body_bytes: int = 1 << 20
+    body_bytes: int = 4 << 20
     token: str = ""
     takes_references: bool = False
 

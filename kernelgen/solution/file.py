@@ -19,7 +19,7 @@ GENERATED_NAME = re.compile(r"level_(\d+)_problem_(\d+)_sample_(\d+)_kernel\.py"
 _HEADER = re.compile(r"^#\s*problem:\s*([\w.-]+)", re.MULTILINE)
 _CUDA_SIGNS = re.compile(r"__global__|cuda_sources|\bimport triton\b|\bfrom triton\b")
 _HEADER_LINES = 20
-LARGEST_BYTES = 1 << 20
+LARGEST_BYTES = 2 << 20
 """Of a file: the largest that people and models write are a tenth of that."""
 
 

@@ -43,9 +43,8 @@ from kernelgen.engines.text.reading import Reading
 from kernelgen.engines.text.stage_text import StageText, body_of, definition_of, filled, in_words
 from kernelgen.graph.graph import Reference, TensorType
 
-# About the smallest that were timed one by one.
-_LEAST_RESULTS = 1 << 23
-_LEAST_TILES = 1 << 11
+_LEAST_RESULTS = 1 << 20  # about the smallest that were timed
+_LEAST_TILES = 1 << 11  # enough for a device, whatever a tile takes
 _FLOPS_OF_TORCH = 40e12  # a second, of large convolutions on an H200
 _MOST_STRIDE = 3
 # Products whose rows are the filters of one image: its pixels are the other factor's columns, or
@@ -85,7 +84,7 @@ class ConvolutionEngine(Engine[Convolution]):
         found, way = None, None
         if stage.aten in CONVOLUTIONS:
             found = geometry_of(stage.aten, stage.arguments, out, types)
-            way = _way(found) if found else None
+            way = way_of(found) if found else None
         elif stage.aten in _FACTORS:
             found = of_few_rows(stage.arguments, factors, types, turned=stage.aten in _TURNED)
             way = "tensor" if found else None
@@ -270,7 +269,7 @@ def _result_in_words(stage: Convolution) -> str:
     return filled(in_words(tail.after, stage.result.of), known | {tail.held: before})
 
 
-def _way(g: Geometry) -> ConvolutionWay | None:
+def way_of(g: Geometry) -> ConvolutionWay | None:
     """Return the way in which a convolution is done sooner than by torch; None if there is none."""
     has_many = g.images * g.groups * g.filters * prod(g.output) >= _LEAST_RESULTS
     if strips_of(g) is not None:
@@ -282,8 +281,8 @@ def _way(g: Geometry) -> ConvolutionWay | None:
     tiling = tiling_of(g)
     if tiling is None:
         return None
-    if has_many and g.groups * tiling.pixel_tiles(g.images) >= _LEAST_TILES:
+    if g.groups * tiling.pixel_tiles(g.images) >= _LEAST_TILES:
         return "tensor"
-    # Few tiles leave devices idle, and few channels take longer than products do.
+    # Few tiles leave devices idle, and few channels take longer than their products do.
     is_sooner = tiling.seconds(g.images, g.groups) < g.flops / _FLOPS_OF_TORCH
     return "tensor" if tiling.chunk > 1 and is_sooner else None
