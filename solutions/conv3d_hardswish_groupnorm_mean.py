@@ -2,7 +2,7 @@
 # problem: conv3d_hardswish_groupnorm_mean
 # source: conv3d_hardswish_groupnorm_mean.yaml (sha256 a01333b2b5559688)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 58cbcdb5cab70a21)
+# templates: frame/head.py.jinja (sha256 93565bb7e6b67c82)
 # identities: the mean before sub, mul, add
 # render again: kernelgen render conv3d_hardswish_groupnorm_mean
 """3-D convolution, hardswish, GroupNorm, then the mean of each channel.
@@ -341,7 +341,7 @@ constexpr int kImagePixels = (kPlaces + kTile - 1) / kTile * kTile;  // the last
 constexpr int kReach = 100;  // elements of a plane that a pixel reads of
 constexpr int kSpan = 761;  // and a block
 constexpr int kPlane = MainSizes::in_d * MainSizes::in_h * MainSizes::in_w;
-
+constexpr int kFirst = 0;  // of a plane, from a pixel to what it reads first
 // A pixel's image and place.
 struct Place {
   int image, z, y, x;
@@ -573,7 +573,8 @@ __global__ void __launch_bounds__(kThreads, 3) convolve(Arguments a, int pixels)
     const int filter = i % kFilters;
     const int channel = i / kFilters / kTaps;
     const int of = filter * M::channels + channel;
-    weights[i] = filter < M::filters ? __ldg(a.weight + of * kTaps + i / kFilters % kTaps) : 0.0f;
+    const int tap = i / kFilters % kTaps;
+    weights[i] = filter < M::filters ? __ldg(a.weight + of * kTaps + tap) : 0.0f;
   }
   // A warp has neighbours.
   const int own = threadIdx.x / kWarp * (kWarp * kPixels) + threadIdx.x % kWarp;
@@ -592,344 +593,32 @@ __global__ void __launch_bounds__(kThreads, 3) convolve(Arguments a, int pixels)
     }
     int turn = 0;
     Copied ahead;
-    fetch(ahead, from, low + 0, length);
+    fetch(ahead, from, low + kFirst, length);
     put(ahead, copies[turn]);
     __syncthreads();
-    const float* of_channel = weights;
+    // Loops that are not unrolled stay in the instruction cache.
+    const float* of_tap = weights;
 #pragma unroll 1
-    for (int channel = 0; channel < M::channels; ++channel, of_channel += kTaps * kFilters) {
-      float values[kPixels];
-      fetch(ahead, from, low + 1024, length);
-#pragma unroll
-      for (int p = 0; p < kPixels; ++p) {
-        values[p] = copies[turn][starts[p] + 0];
-      }
-      add(sums, 0, values, of_channel + 0 * kFilters);
-#pragma unroll
-      for (int p = 0; p < kPixels; ++p) {
-        values[p] = copies[turn][starts[p] + 1];
-      }
-      add(sums, 0, values, of_channel + 1 * kFilters);
-#pragma unroll
-      for (int p = 0; p < kPixels; ++p) {
-        values[p] = copies[turn][starts[p] + 2];
-      }
-      add(sums, 0, values, of_channel + 2 * kFilters);
-#pragma unroll
-      for (int p = 0; p < kPixels; ++p) {
-        values[p] = copies[turn][starts[p] + 3];
-      }
-      add(sums, 0, values, of_channel + 3 * kFilters);
-#pragma unroll
-      for (int p = 0; p < kPixels; ++p) {
-        values[p] = copies[turn][starts[p] + 32];
-      }
-      add(sums, 0, values, of_channel + 4 * kFilters);
-#pragma unroll
-      for (int p = 0; p < kPixels; ++p) {
-        values[p] = copies[turn][starts[p] + 33];
-      }
-      add(sums, 0, values, of_channel + 5 * kFilters);
-#pragma unroll
-      for (int p = 0; p < kPixels; ++p) {
-        values[p] = copies[turn][starts[p] + 34];
-      }
-      add(sums, 0, values, of_channel + 6 * kFilters);
-#pragma unroll
-      for (int p = 0; p < kPixels; ++p) {
-        values[p] = copies[turn][starts[p] + 35];
-      }
-      add(sums, 0, values, of_channel + 7 * kFilters);
-#pragma unroll
-      for (int p = 0; p < kPixels; ++p) {
-        values[p] = copies[turn][starts[p] + 64];
-      }
-      add(sums, 0, values, of_channel + 8 * kFilters);
-#pragma unroll
-      for (int p = 0; p < kPixels; ++p) {
-        values[p] = copies[turn][starts[p] + 65];
-      }
-      add(sums, 0, values, of_channel + 9 * kFilters);
-#pragma unroll
-      for (int p = 0; p < kPixels; ++p) {
-        values[p] = copies[turn][starts[p] + 66];
-      }
-      add(sums, 0, values, of_channel + 10 * kFilters);
-#pragma unroll
-      for (int p = 0; p < kPixels; ++p) {
-        values[p] = copies[turn][starts[p] + 67];
-      }
-      add(sums, 0, values, of_channel + 11 * kFilters);
-#pragma unroll
-      for (int p = 0; p < kPixels; ++p) {
-        values[p] = copies[turn][starts[p] + 96];
-      }
-      add(sums, 0, values, of_channel + 12 * kFilters);
-#pragma unroll
-      for (int p = 0; p < kPixels; ++p) {
-        values[p] = copies[turn][starts[p] + 97];
-      }
-      add(sums, 0, values, of_channel + 13 * kFilters);
-#pragma unroll
-      for (int p = 0; p < kPixels; ++p) {
-        values[p] = copies[turn][starts[p] + 98];
-      }
-      add(sums, 0, values, of_channel + 14 * kFilters);
-#pragma unroll
-      for (int p = 0; p < kPixels; ++p) {
-        values[p] = copies[turn][starts[p] + 99];
-      }
-      add(sums, 0, values, of_channel + 15 * kFilters);
-      put(ahead, copies[turn ^= 1]);
-      __syncthreads();
-      fetch(ahead, from, low + 2048, length);
-#pragma unroll
-      for (int p = 0; p < kPixels; ++p) {
-        values[p] = copies[turn][starts[p] + 0];
-      }
-      add(sums, 0, values, of_channel + 16 * kFilters);
-#pragma unroll
-      for (int p = 0; p < kPixels; ++p) {
-        values[p] = copies[turn][starts[p] + 1];
-      }
-      add(sums, 0, values, of_channel + 17 * kFilters);
-#pragma unroll
-      for (int p = 0; p < kPixels; ++p) {
-        values[p] = copies[turn][starts[p] + 2];
-      }
-      add(sums, 0, values, of_channel + 18 * kFilters);
-#pragma unroll
-      for (int p = 0; p < kPixels; ++p) {
-        values[p] = copies[turn][starts[p] + 3];
-      }
-      add(sums, 0, values, of_channel + 19 * kFilters);
-#pragma unroll
-      for (int p = 0; p < kPixels; ++p) {
-        values[p] = copies[turn][starts[p] + 32];
-      }
-      add(sums, 0, values, of_channel + 20 * kFilters);
-#pragma unroll
-      for (int p = 0; p < kPixels; ++p) {
-        values[p] = copies[turn][starts[p] + 33];
-      }
-      add(sums, 0, values, of_channel + 21 * kFilters);
-#pragma unroll
-      for (int p = 0; p < kPixels; ++p) {
-        values[p] = copies[turn][starts[p] + 34];
-      }
-      add(sums, 0, values, of_channel + 22 * kFilters);
-#pragma unroll
-      for (int p = 0; p < kPixels; ++p) {
-        values[p] = copies[turn][starts[p] + 35];
-      }
-      add(sums, 0, values, of_channel + 23 * kFilters);
-#pragma unroll
-      for (int p = 0; p < kPixels; ++p) {
-        values[p] = copies[turn][starts[p] + 64];
-      }
-      add(sums, 0, values, of_channel + 24 * kFilters);
-#pragma unroll
-      for (int p = 0; p < kPixels; ++p) {
-        values[p] = copies[turn][starts[p] + 65];
-      }
-      add(sums, 0, values, of_channel + 25 * kFilters);
-#pragma unroll
-      for (int p = 0; p < kPixels; ++p) {
-        values[p] = copies[turn][starts[p] + 66];
-      }
-      add(sums, 0, values, of_channel + 26 * kFilters);
-#pragma unroll
-      for (int p = 0; p < kPixels; ++p) {
-        values[p] = copies[turn][starts[p] + 67];
-      }
-      add(sums, 0, values, of_channel + 27 * kFilters);
-#pragma unroll
-      for (int p = 0; p < kPixels; ++p) {
-        values[p] = copies[turn][starts[p] + 96];
-      }
-      add(sums, 0, values, of_channel + 28 * kFilters);
-#pragma unroll
-      for (int p = 0; p < kPixels; ++p) {
-        values[p] = copies[turn][starts[p] + 97];
-      }
-      add(sums, 0, values, of_channel + 29 * kFilters);
-#pragma unroll
-      for (int p = 0; p < kPixels; ++p) {
-        values[p] = copies[turn][starts[p] + 98];
-      }
-      add(sums, 0, values, of_channel + 30 * kFilters);
-#pragma unroll
-      for (int p = 0; p < kPixels; ++p) {
-        values[p] = copies[turn][starts[p] + 99];
-      }
-      add(sums, 0, values, of_channel + 31 * kFilters);
-      put(ahead, copies[turn ^= 1]);
-      __syncthreads();
-      fetch(ahead, from, low + 3072, length);
-#pragma unroll
-      for (int p = 0; p < kPixels; ++p) {
-        values[p] = copies[turn][starts[p] + 0];
-      }
-      add(sums, 0, values, of_channel + 32 * kFilters);
-#pragma unroll
-      for (int p = 0; p < kPixels; ++p) {
-        values[p] = copies[turn][starts[p] + 1];
-      }
-      add(sums, 0, values, of_channel + 33 * kFilters);
-#pragma unroll
-      for (int p = 0; p < kPixels; ++p) {
-        values[p] = copies[turn][starts[p] + 2];
-      }
-      add(sums, 0, values, of_channel + 34 * kFilters);
-#pragma unroll
-      for (int p = 0; p < kPixels; ++p) {
-        values[p] = copies[turn][starts[p] + 3];
-      }
-      add(sums, 0, values, of_channel + 35 * kFilters);
-#pragma unroll
-      for (int p = 0; p < kPixels; ++p) {
-        values[p] = copies[turn][starts[p] + 32];
-      }
-      add(sums, 0, values, of_channel + 36 * kFilters);
-#pragma unroll
-      for (int p = 0; p < kPixels; ++p) {
-        values[p] = copies[turn][starts[p] + 33];
-      }
-      add(sums, 0, values, of_channel + 37 * kFilters);
-#pragma unroll
-      for (int p = 0; p < kPixels; ++p) {
-        values[p] = copies[turn][starts[p] + 34];
-      }
-      add(sums, 0, values, of_channel + 38 * kFilters);
-#pragma unroll
-      for (int p = 0; p < kPixels; ++p) {
-        values[p] = copies[turn][starts[p] + 35];
-      }
-      add(sums, 0, values, of_channel + 39 * kFilters);
-#pragma unroll
-      for (int p = 0; p < kPixels; ++p) {
-        values[p] = copies[turn][starts[p] + 64];
-      }
-      add(sums, 0, values, of_channel + 40 * kFilters);
-#pragma unroll
-      for (int p = 0; p < kPixels; ++p) {
-        values[p] = copies[turn][starts[p] + 65];
-      }
-      add(sums, 0, values, of_channel + 41 * kFilters);
-#pragma unroll
-      for (int p = 0; p < kPixels; ++p) {
-        values[p] = copies[turn][starts[p] + 66];
-      }
-      add(sums, 0, values, of_channel + 42 * kFilters);
-#pragma unroll
-      for (int p = 0; p < kPixels; ++p) {
-        values[p] = copies[turn][starts[p] + 67];
-      }
-      add(sums, 0, values, of_channel + 43 * kFilters);
-#pragma unroll
-      for (int p = 0; p < kPixels; ++p) {
-        values[p] = copies[turn][starts[p] + 96];
-      }
-      add(sums, 0, values, of_channel + 44 * kFilters);
-#pragma unroll
-      for (int p = 0; p < kPixels; ++p) {
-        values[p] = copies[turn][starts[p] + 97];
-      }
-      add(sums, 0, values, of_channel + 45 * kFilters);
-#pragma unroll
-      for (int p = 0; p < kPixels; ++p) {
-        values[p] = copies[turn][starts[p] + 98];
-      }
-      add(sums, 0, values, of_channel + 46 * kFilters);
-#pragma unroll
-      for (int p = 0; p < kPixels; ++p) {
-        values[p] = copies[turn][starts[p] + 99];
-      }
-      add(sums, 0, values, of_channel + 47 * kFilters);
-      put(ahead, copies[turn ^= 1]);
-      __syncthreads();
-      from += kPlane;
-      if (channel + 1 < M::channels) fetch(ahead, from, low + 0, length);
-#pragma unroll
-      for (int p = 0; p < kPixels; ++p) {
-        values[p] = copies[turn][starts[p] + 0];
-      }
-      add(sums, 0, values, of_channel + 48 * kFilters);
-#pragma unroll
-      for (int p = 0; p < kPixels; ++p) {
-        values[p] = copies[turn][starts[p] + 1];
-      }
-      add(sums, 0, values, of_channel + 49 * kFilters);
-#pragma unroll
-      for (int p = 0; p < kPixels; ++p) {
-        values[p] = copies[turn][starts[p] + 2];
-      }
-      add(sums, 0, values, of_channel + 50 * kFilters);
-#pragma unroll
-      for (int p = 0; p < kPixels; ++p) {
-        values[p] = copies[turn][starts[p] + 3];
-      }
-      add(sums, 0, values, of_channel + 51 * kFilters);
-#pragma unroll
-      for (int p = 0; p < kPixels; ++p) {
-        values[p] = copies[turn][starts[p] + 32];
-      }
-      add(sums, 0, values, of_channel + 52 * kFilters);
-#pragma unroll
-      for (int p = 0; p < kPixels; ++p) {
-        values[p] = copies[turn][starts[p] + 33];
-      }
-      add(sums, 0, values, of_channel + 53 * kFilters);
-#pragma unroll
-      for (int p = 0; p < kPixels; ++p) {
-        values[p] = copies[turn][starts[p] + 34];
-      }
-      add(sums, 0, values, of_channel + 54 * kFilters);
-#pragma unroll
-      for (int p = 0; p < kPixels; ++p) {
-        values[p] = copies[turn][starts[p] + 35];
-      }
-      add(sums, 0, values, of_channel + 55 * kFilters);
-#pragma unroll
-      for (int p = 0; p < kPixels; ++p) {
-        values[p] = copies[turn][starts[p] + 64];
-      }
-      add(sums, 0, values, of_channel + 56 * kFilters);
-#pragma unroll
-      for (int p = 0; p < kPixels; ++p) {
-        values[p] = copies[turn][starts[p] + 65];
-      }
-      add(sums, 0, values, of_channel + 57 * kFilters);
-#pragma unroll
-      for (int p = 0; p < kPixels; ++p) {
-        values[p] = copies[turn][starts[p] + 66];
-      }
-      add(sums, 0, values, of_channel + 58 * kFilters);
-#pragma unroll
-      for (int p = 0; p < kPixels; ++p) {
-        values[p] = copies[turn][starts[p] + 67];
-      }
-      add(sums, 0, values, of_channel + 59 * kFilters);
-#pragma unroll
-      for (int p = 0; p < kPixels; ++p) {
-        values[p] = copies[turn][starts[p] + 96];
-      }
-      add(sums, 0, values, of_channel + 60 * kFilters);
-#pragma unroll
-      for (int p = 0; p < kPixels; ++p) {
-        values[p] = copies[turn][starts[p] + 97];
-      }
-      add(sums, 0, values, of_channel + 61 * kFilters);
-#pragma unroll
-      for (int p = 0; p < kPixels; ++p) {
-        values[p] = copies[turn][starts[p] + 98];
-      }
-      add(sums, 0, values, of_channel + 62 * kFilters);
-#pragma unroll
-      for (int p = 0; p < kPixels; ++p) {
-        values[p] = copies[turn][starts[p] + 99];
+    for (int plane = 0; plane < M::channels * M::kernel_d; ++plane) {
+      const int depth = plane % M::kernel_d;
+      const int next = (plane + 1) % M::kernel_d;
+      if (next == 0) from += kPlane;
+      if (plane + 1 < M::channels * M::kernel_d) {
+        fetch(ahead, from, low + kFirst + next * kDilationD * M::in_h * M::in_w, length);
+      }
+#pragma unroll 1
+      for (int row = 0; row < M::kernel_h; ++row, of_tap += M::kernel_w * kFilters) {
+        const float* of_row = copies[turn] + row * kDilationH * M::in_w;
+#pragma unroll 4
+        for (int column = 0; column < M::kernel_w; ++column) {
+          float values[kPixels];
+#pragma unroll
+          for (int p = 0; p < kPixels; ++p) {
+            values[p] = of_row[starts[p] + column * kDilationW];
+          }
+          add(sums, 0, values, of_tap + column * kFilters);
+        }
       }
-      add(sums, 0, values, of_channel + 63 * kFilters);
       put(ahead, copies[turn ^= 1]);
       __syncthreads();
     }

@@ -2,7 +2,7 @@
 # problem: conv3d_tanh_sigmoid
 # source: conv3d_tanh_sigmoid.yaml (sha256 bb9b5e6d22a11209)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 37466182c6e67bfe)
+# templates: frame/head.py.jinja (sha256 ca1f9d3dd0ea0e49)
 # render again: kernelgen render conv3d_tanh_sigmoid
 """3-D convolution of three channels, scaled, tanh and sigmoid.
 
@@ -237,7 +237,7 @@ constexpr int kImagePixels = (kPlaces + kTile - 1) / kTile * kTile;  // the last
 constexpr int kReach = 131;  // elements of a plane that a pixel reads of
 constexpr int kSpan = 788;  // and a block
 constexpr int kPlane = MainSizes::in_d * MainSizes::in_h * MainSizes::in_w;
-
+constexpr int kFirst = 0;  // of a plane, from a pixel to what it reads first
 // A pixel's image and place.
 struct Place {
   int image, z, y, x;
@@ -329,7 +329,8 @@ __global__ void __launch_bounds__(kThreads, 4) convolve(Arguments a, int pixels)
     const int filter = i % kFilters;
     const int channel = i / kFilters / kTaps;
     const int of = filter * M::channels + channel;
-    weights[i] = filter < M::filters ? __ldg(a.weight + of * kTaps + i / kFilters % kTaps) : 0.0f;
+    const int tap = i / kFilters % kTaps;
+    weights[i] = filter < M::filters ? __ldg(a.weight + of * kTaps + tap) : 0.0f;
   }
   // A warp has neighbours.
   const int own = threadIdx.x / kWarp * (kWarp * kPixels) + threadIdx.x % kWarp;
@@ -348,156 +349,32 @@ __global__ void __launch_bounds__(kThreads, 4) convolve(Arguments a, int pixels)
     }
     int turn = 0;
     Copied ahead;
-    fetch(ahead, from, low + 0, length);
+    fetch(ahead, from, low + kFirst, length);
     put(ahead, copies[turn]);
     __syncthreads();
-    const float* of_channel = weights;
+    // Loops that are not unrolled stay in the instruction cache.
+    const float* of_tap = weights;
 #pragma unroll 1
-    for (int channel = 0; channel < M::channels; ++channel, of_channel += kTaps * kFilters) {
-      float values[kPixels];
-      fetch(ahead, from, low + 4096, length);
-#pragma unroll
-      for (int p = 0; p < kPixels; ++p) {
-        values[p] = copies[turn][starts[p] + 0];
+    for (int plane = 0; plane < M::channels * M::kernel_d; ++plane) {
+      const int depth = plane % M::kernel_d;
+      const int next = (plane + 1) % M::kernel_d;
+      if (next == 0) from += kPlane;
+      if (plane + 1 < M::channels * M::kernel_d) {
+        fetch(ahead, from, low + kFirst + next * kDilationD * M::in_h * M::in_w, length);
       }
-      add(sums, 0, values, of_channel + 0 * kFilters);
+#pragma unroll 1
+      for (int row = 0; row < M::kernel_h; ++row, of_tap += M::kernel_w * kFilters) {
+        const float* of_row = copies[turn] + row * kDilationH * M::in_w;
+#pragma unroll 3
+        for (int column = 0; column < M::kernel_w; ++column) {
+          float values[kPixels];
 #pragma unroll
-      for (int p = 0; p < kPixels; ++p) {
-        values[p] = copies[turn][starts[p] + 1];
+          for (int p = 0; p < kPixels; ++p) {
+            values[p] = of_row[starts[p] + column * kDilationW];
+          }
+          add(sums, 0, values, of_tap + column * kFilters);
+        }
       }
-      add(sums, 0, values, of_channel + 1 * kFilters);
-#pragma unroll
-      for (int p = 0; p < kPixels; ++p) {
-        values[p] = copies[turn][starts[p] + 2];
-      }
-      add(sums, 0, values, of_channel + 2 * kFilters);
-#pragma unroll
-      for (int p = 0; p < kPixels; ++p) {
-        values[p] = copies[turn][starts[p] + 64];
-      }
-      add(sums, 0, values, of_channel + 3 * kFilters);
-#pragma unroll
-      for (int p = 0; p < kPixels; ++p) {
-        values[p] = copies[turn][starts[p] + 65];
-      }
-      add(sums, 0, values, of_channel + 4 * kFilters);
-#pragma unroll
-      for (int p = 0; p < kPixels; ++p) {
-        values[p] = copies[turn][starts[p] + 66];
-      }
-      add(sums, 0, values, of_channel + 5 * kFilters);
-#pragma unroll
-      for (int p = 0; p < kPixels; ++p) {
-        values[p] = copies[turn][starts[p] + 128];
-      }
-      add(sums, 0, values, of_channel + 6 * kFilters);
-#pragma unroll
-      for (int p = 0; p < kPixels; ++p) {
-        values[p] = copies[turn][starts[p] + 129];
-      }
-      add(sums, 0, values, of_channel + 7 * kFilters);
-#pragma unroll
-      for (int p = 0; p < kPixels; ++p) {
-        values[p] = copies[turn][starts[p] + 130];
-      }
-      add(sums, 0, values, of_channel + 8 * kFilters);
-      put(ahead, copies[turn ^= 1]);
-      __syncthreads();
-      fetch(ahead, from, low + 8192, length);
-#pragma unroll
-      for (int p = 0; p < kPixels; ++p) {
-        values[p] = copies[turn][starts[p] + 0];
-      }
-      add(sums, 0, values, of_channel + 9 * kFilters);
-#pragma unroll
-      for (int p = 0; p < kPixels; ++p) {
-        values[p] = copies[turn][starts[p] + 1];
-      }
-      add(sums, 0, values, of_channel + 10 * kFilters);
-#pragma unroll
-      for (int p = 0; p < kPixels; ++p) {
-        values[p] = copies[turn][starts[p] + 2];
-      }
-      add(sums, 0, values, of_channel + 11 * kFilters);
-#pragma unroll
-      for (int p = 0; p < kPixels; ++p) {
-        values[p] = copies[turn][starts[p] + 64];
-      }
-      add(sums, 0, values, of_channel + 12 * kFilters);
-#pragma unroll
-      for (int p = 0; p < kPixels; ++p) {
-        values[p] = copies[turn][starts[p] + 65];
-      }
-      add(sums, 0, values, of_channel + 13 * kFilters);
-#pragma unroll
-      for (int p = 0; p < kPixels; ++p) {
-        values[p] = copies[turn][starts[p] + 66];
-      }
-      add(sums, 0, values, of_channel + 14 * kFilters);
-#pragma unroll
-      for (int p = 0; p < kPixels; ++p) {
-        values[p] = copies[turn][starts[p] + 128];
-      }
-      add(sums, 0, values, of_channel + 15 * kFilters);
-#pragma unroll
-      for (int p = 0; p < kPixels; ++p) {
-        values[p] = copies[turn][starts[p] + 129];
-      }
-      add(sums, 0, values, of_channel + 16 * kFilters);
-#pragma unroll
-      for (int p = 0; p < kPixels; ++p) {
-        values[p] = copies[turn][starts[p] + 130];
-      }
-      add(sums, 0, values, of_channel + 17 * kFilters);
-      put(ahead, copies[turn ^= 1]);
-      __syncthreads();
-      from += kPlane;
-      if (channel + 1 < M::channels) fetch(ahead, from, low + 0, length);
-#pragma unroll
-      for (int p = 0; p < kPixels; ++p) {
-        values[p] = copies[turn][starts[p] + 0];
-      }
-      add(sums, 0, values, of_channel + 18 * kFilters);
-#pragma unroll
-      for (int p = 0; p < kPixels; ++p) {
-        values[p] = copies[turn][starts[p] + 1];
-      }
-      add(sums, 0, values, of_channel + 19 * kFilters);
-#pragma unroll
-      for (int p = 0; p < kPixels; ++p) {
-        values[p] = copies[turn][starts[p] + 2];
-      }
-      add(sums, 0, values, of_channel + 20 * kFilters);
-#pragma unroll
-      for (int p = 0; p < kPixels; ++p) {
-        values[p] = copies[turn][starts[p] + 64];
-      }
-      add(sums, 0, values, of_channel + 21 * kFilters);
-#pragma unroll
-      for (int p = 0; p < kPixels; ++p) {
-        values[p] = copies[turn][starts[p] + 65];
-      }
-      add(sums, 0, values, of_channel + 22 * kFilters);
-#pragma unroll
-      for (int p = 0; p < kPixels; ++p) {
-        values[p] = copies[turn][starts[p] + 66];
-      }
-      add(sums, 0, values, of_channel + 23 * kFilters);
-#pragma unroll
-      for (int p = 0; p < kPixels; ++p) {
-        values[p] = copies[turn][starts[p] + 128];
-      }
-      add(sums, 0, values, of_channel + 24 * kFilters);
-#pragma unroll
-      for (int p = 0; p < kPixels; ++p) {
-        values[p] = copies[turn][starts[p] + 129];
-      }
-      add(sums, 0, values, of_channel + 25 * kFilters);
-#pragma unroll
-      for (int p = 0; p < kPixels; ++p) {
-        values[p] = copies[turn][starts[p] + 130];
-      }
-      add(sums, 0, values, of_channel + 26 * kFilters);
       put(ahead, copies[turn ^= 1]);
       __syncthreads();
     }

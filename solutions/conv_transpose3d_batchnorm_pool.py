@@ -2,7 +2,7 @@
 # problem: conv_transpose3d_batchnorm_pool
 # source: conv_transpose3d_batchnorm_pool.yaml (sha256 af34f9b06022f5b2)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 951eaf9392537001)
+# templates: frame/head.py.jinja (sha256 e00647f0cea3a5e5)
 # identities: the mean before sub, mul, add
 # render again: kernelgen render conv_transpose3d_batchnorm_pool
 """3-D transposed convolution of stride 2, BatchNorm3d in training mode, two mean pools.
@@ -336,7 +336,6 @@ constexpr int kPlaces = kPlacesD * kPlacesH * kPlacesW;
 constexpr int kTile = kThreads * kPixels;  // pixels of a block
 constexpr int kImagePixels = (kPlaces + kTile - 1) / kTile * kTile;  // the last ones do not exist
 constexpr int kPlane = MainSizes::in_d * MainSizes::in_h * MainSizes::in_w;
-
 // A pixel's image and place.
 struct Place {
   int image, z, y, x;
@@ -592,7 +591,8 @@ __global__ void __launch_bounds__(kThreads, 2) convolve(Arguments a, int pixels)
     const int filter = i % kFilters;
     const int channel = i / kFilters / kTaps;
     const int of = channel * M::filters + filter;
-    weights[i] = filter < M::filters ? __ldg(a.weight + of * kTaps + i / kFilters % kTaps) : 0.0f;
+    const int tap = i / kFilters % kTaps;
+    weights[i] = filter < M::filters ? __ldg(a.weight + of * kTaps + tap) : 0.0f;
   }
   // A warp has neighbours.
   const int own = threadIdx.x / kWarp * (kWarp * kPixels) + threadIdx.x % kWarp;

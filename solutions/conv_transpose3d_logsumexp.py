@@ -2,7 +2,7 @@
 # problem: conv_transpose3d_logsumexp
 # source: conv_transpose3d_logsumexp.yaml (sha256 d4cf399058e644da)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 37466182c6e67bfe)
+# templates: frame/head.py.jinja (sha256 ca1f9d3dd0ea0e49)
 # render again: kernelgen render conv_transpose3d_logsumexp
 """3-D transposed convolution of stride 2, logsumexp of the channels, gated and clamped.
 
@@ -285,7 +285,6 @@ constexpr int kPlaces = kPlacesD * kPlacesH * kPlacesW;
 constexpr int kTile = kThreads * kPixels;  // pixels of a block
 constexpr int kImagePixels = (kPlaces + kTile - 1) / kTile * kTile;  // the last ones do not exist
 constexpr int kPlane = MainSizes::in_d * MainSizes::in_h * MainSizes::in_w;
-
 // A pixel's image and place.
 struct Place {
   int image, z, y, x;
@@ -386,7 +385,8 @@ __global__ void __launch_bounds__(kThreads, 2) convolve(Arguments a, int pixels)
     const int filter = i % kFilters;
     const int channel = i / kFilters / kTaps;
     const int of = channel * M::filters + filter;
-    weights[i] = filter < M::filters ? __ldg(a.weight + of * kTaps + i / kFilters % kTaps) : 0.0f;
+    const int tap = i / kFilters % kTaps;
+    weights[i] = filter < M::filters ? __ldg(a.weight + of * kTaps + tap) : 0.0f;
   }
   // A warp has neighbours.
   const int own = threadIdx.x / kWarp * (kWarp * kPixels) + threadIdx.x % kWarp;
