@@ -160,7 +160,8 @@ def test_tables_of_taps_are_the_convolution(*, transposed: bool) -> None:
     [
         ((10, 512, 512, 14, 3), "tensor"),
         ((10, 64, 64, 56, 3), "tensor"),
-        ((10, 256, 64, 56, 1), "tensor"),
+        ((10, 128, 128, 28, 3), "tensor"),
+        ((10, 256, 64, 56, 1), None),  # gains less than the host takes
         ((1, 2048, 2048, 7, 1), None),  # tiles of few multiprocessors
         ((10, 512, 512, 7, 3), None),
         ((10, 3, 64, 112, 7), None),  # few channels
