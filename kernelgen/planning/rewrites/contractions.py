@@ -57,12 +57,14 @@ class _Wider(NamedTuple):
 
     Attributes:
         taps: of these.
+        instead: products of a mean that they take the place of.
         before, after: zeros around the filters, of whose windows they are the means.
         padding: of the convolution that they make.
         beyond: zeros after the input.
     """
 
     taps: int
+    instead: int
     before: int
     after: int
     padding: int
@@ -77,63 +79,53 @@ def _wider(g: Geometry, dim: int, size: int, step: int) -> _Wider | None:
     filters, s apart, weigh.
     """
     kernel, stride, padding = g.kernel[dim], g.stride[dim], g.padding[dim]
-    if g.dilation[dim] != 1:
+    if g.dilation[dim] != 1 or (step != stride or size < stride if g.transposed else stride != 1):
         return None
     if not g.transposed:
-        return _Wider(kernel + size - 1, size - 1, size - 1, padding) if stride == 1 else None
-    if step != stride or size < stride:
-        return None
+        return _Wider(kernel + size - 1, kernel * step, size - 1, size - 1, padding)
     behind = (size - 1 + padding) // stride
     taps = behind + (kernel - 1 - padding) // stride + 1
     first = padding - stride * behind  # of the filters' own, at most 0
     after = stride * (taps - 1) + size + first - kernel
     windows = (g.output[dim] - size) // step + 1
     beyond = windows - (g.input[dim] - 1 - 2 * behind + taps)
-    return _Wider(taps, -first, after, behind, beyond) if taps > 0 and beyond >= 0 else None
+    is_one = taps > 0 and beyond >= 0
+    return _Wider(taps, kernel, -first, after, behind, beyond) if is_one else None
 
 
-def _all_wider(g: Geometry, window: Window) -> list[_Wider] | None:
-    """Return the filters of all dimensions of a window; None if one has none."""
-    over = len(window.kernel)
+def _all_wider(node: Node, window: Window, types: Mapping[str, TensorType]) -> list[_Wider]:
+    """Return the filters of all dimensions of windows of a convolution's results, or nothing."""
+    over = CONVOLUTIONS.get(node.aten)
+    if over != len(window.kernel) or node.results[0] is None:
+        return []
+    g = geometry_of(node.aten, node.arguments, node.type, types)
     sizes = zip(range(3 - over, 3), window.kernel, window.stride, strict=True)
-    found = [_wider(g, dim, size, step) for dim, size, step in sizes]
-    return None if None in found else [one for one in found if one is not None]
+    found = [_wider(g, *one) for one in sizes] if g is not None else []
+    return [one for one in found if one is not None] if None not in found else []
 
 
 def is_less_before(node: Node, window: Window, types: Mapping[str, TensorType]) -> bool:
     """Return whether a node is a convolution that costs less with the means of windows before."""
-    if node.aten not in CONVOLUTIONS or node.results[0] is None:
-        return False
-    g = geometry_of(node.aten, node.arguments, node.type, types)
-    over = CONVOLUTIONS[node.aten]
-    wider = None if g is None or over != len(window.kernel) else _all_wider(g, window)
-    if g is None or wider is None:
-        return False
-    taps = prod(g.kernel) * prod(window.stride) / (prod(g.stride) if g.transposed else 1)
-    return prod(one.taps for one in wider) * _LEAST_WINDOWS <= taps
+    wider = _all_wider(node, window, types)
+    taps, instead = prod(one.taps for one in wider), prod(one.instead for one in wider)
+    return bool(wider) and taps * _LEAST_WINDOWS <= instead
 
 
 def windows_of(node: Node, window: Window, shape: Sequence[int], b: Builder) -> Reference:
     """Return the means of windows of a convolution's results: of a shape, by wider filters."""
-    g = geometry_of(node.aten, node.arguments, node.type, b.types)
-    wider = None if g is None else _all_wider(g, window)
-    assert g is not None
-    assert wider is not None
-    over, weight = len(window.kernel), node.arguments["weight"]
+    wider, weight = _all_wider(node, window, b.types), node.arguments["weight"]
+    over = len(wider)
+    ones, zeros, transposed = (1,) * over, (0,) * over, "transpose" in node.aten
     filters = _padded(weight, [(one.before, one.after) for one in wider], b)
-    steps = window.stride if g.transposed else (1,) * over
-    given: dict[str, Argument] = {"self": filters, "kernel_size": window.kernel, "stride": steps}
-    given |= {"padding": (0,) * over, "ceil_mode": False, "count_include_pad": True}
+    given: dict[str, Argument] = {"self": filters, "kernel_size": window.kernel}
+    given |= {"stride": window.stride if transposed else ones, "padding": zeros}
+    given |= {"ceil_mode": False, "count_include_pad": True}
     given |= {"divisor_override": None} if over > 1 else {}
     sizes = (*b.type_of(weight).shape[:2], *(one.taps for one in wider))
     filters = b.emit(f"avg_pool{over}d.default", given, sizes)
     given = {"weight": filters, "padding": tuple(one.padding for one in wider)}
-    if g.transposed:
-        beyond = [(0, one.beyond) for one in wider]
-        given |= {"stride": (1,) * over, "output_padding": (0,) * over}
-        given["input"] = _padded(node.arguments["input"], beyond, b)
-    else:
-        given["stride"] = window.stride
+    given["input"] = _padded(node.arguments["input"], [(0, one.beyond) for one in wider], b)
+    given |= {"stride": ones, "output_padding": zeros} if transposed else {"stride": window.stride}
     aten = node.aten.replace(".padding", ".default")
     return b.emit(aten, {**node.arguments, **given}, shape)
 
