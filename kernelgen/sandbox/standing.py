@@ -19,7 +19,7 @@ _LIBRARIES = re.compile(
     r"(/lib\w*(torch_cpu|mkl|dnnl|blas|lapack|blis|sleef)[\w.-]*"
     r"|/(site|dist)-packages/(?!torch/|msgspec/|numba/).*)$"
 )
-# What works, or waits, for its caller: such files, and memory of no file, where oneDNN compiles.
+# Files that work, or wait, for their caller; so does memory of no file, where oneDNN compiles.
 _FOR_OTHERS = re.compile(r"^-$|/(lib(c|c10|m|mvec|gomp|iomp5|omp|pthread)[-.]|ld-)[-.\w]*$")
 _NEAR_BYTES = 4096  # from the top of the stack
 # Of what processes tell of their mappings, in a look; one that has imported torch tells 50 KB.

@@ -58,9 +58,7 @@ def _windows(first: Convolution, pool: Pool) -> tuple[Pool, ...]:
     if g.transposed and max(g.stride) > 1:
         is_whole = few.steps == window if few is not None else _has_neighbours(g, window)
         return (pool,) if is_whole else ()
-    if few is not None:
-        return ()
-    return () if w.kernel[-1] not in _WIDTHS else _of_lines(first, pool)
+    return _of_lines(first, pool) if few is None and w.kernel[-1] in _WIDTHS else ()
 
 
 def _has_neighbours(g: Geometry, window: Three) -> bool:
@@ -69,9 +67,9 @@ def _has_neighbours(g: Geometry, window: Three) -> bool:
     Taps that some of the neighbours lack are products with zeros.
     """
     apart, together = tiling_of(g), tiling_of(g, window)
-    if apart is None or together is None:
+    if window != g.stride or apart is None or together is None:
         return False
-    if window != g.stride or together.residues != prod(window):
+    if together.residues != prod(window):
         return False
     results = together.columns * g.filters * prod(window)
     return together.cycles - apart.cycles <= 2 * results * RESULT_CYCLES
