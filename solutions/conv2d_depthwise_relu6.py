@@ -2,7 +2,7 @@
 # problem: conv2d_depthwise_relu6
 # source: conv2d_depthwise_relu6.yaml (sha256 20be119546433f2b)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 ca1f9d3dd0ea0e49)
+# templates: frame/head.py.jinja (sha256 a7f78d04f0c79eca)
 # render again: kernelgen render conv2d_depthwise_relu6
 """2-D convolution of each channel by itself, then ReLU6.
 

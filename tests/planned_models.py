@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from products_on_the_cpu import for_the_cpu
+from products_on_the_cpu import for_the_cpu, is_for_hopper
 from shared_builds import EMULATION, Libraries
 
 from kernelgen.graph.graph import Graph
@@ -143,7 +143,7 @@ class Planned:
         if own := re.findall(r"^def (_library_?)\(", text, re.MULTILINE):
             if device == "cpu":
                 source = self.space["CUDA_SOURCE" if backend == "cuda" else "CPP_SOURCE"]
-                hopper = "wgmma" in source
+                hopper = is_for_hopper(source)
                 prepare = str if backend == "cpp" else for_the_cpu if hopper else emulated
                 made = prepare(source)
                 libraries = Libraries(_COMPILERS[backend], {"it": partial(str, made)}, compiled)

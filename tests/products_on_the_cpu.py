@@ -73,9 +73,14 @@ def with_constants(source: str, constants: dict[str, dict[str, str]]) -> str:
     return source
 
 
+def is_for_hopper(source: str) -> bool:
+    """Return whether kernels use what came with compute capability 9.0."""
+    return "wgmma" in source or "st.async" in source
+
+
 def for_the_cpu(source: str) -> str:
     """Return the source with what only nvcc knows replaced."""
-    hopper = "wgmma" in source
+    hopper = is_for_hopper(source)
     source = re.sub(r"#include <cuda\w*\.h>\n", "", source)
     space = r"\nnamespace ptx {.*?}  // namespace ptx\n"
     stand_in = r"\nnamespace ptx = ::hopper_ptx;\n" if hopper else r"\n"
@@ -103,7 +108,9 @@ def for_the_cpu(source: str) -> str:
         r"([\w:]+(?:<\w+>)?)<<<([^;]*?), stream>>>\(", r"emulation::launch_blocks<\1>(\2, ", source
     )
     source = re.sub(
-        r"launch_kernel\(\s*stream, ([\w:]+),\s*", r"emulation::launch_kernel<\1>(", source
+        r"launch_kernel\(\s*stream, ([\w:]+(?:<\w+>)?),\s*",
+        r"emulation::launch_kernel<\1>(",
+        source,
     )
     source = re.sub(
         r"cudaLaunchKernelEx\(\s*&config, (\w+), ",

@@ -96,13 +96,13 @@ class Engine(ABC, Generic[Record]):
         types: Mapping[str, TensorType],
         weights: Collection[str],
         arch: Architecture | None,
-    ) -> Kernel | None:
-        """Return a stage in place of one of torch's; None where torch is as fast.
+    ) -> tuple[Stage, ...]:
+        """Return stages in place of one of torch's; () where torch is as fast.
 
-        `types` are those in memory; `weights` the Model's parameters and buffers. A CPU has no
-        architecture here.
+        Those that stay in torch are asked about again. `types` are those in memory; `weights` the
+        Model's parameters and buffers. A CPU has no architecture here.
         """
-        return None
+        return ()
 
     def fused(
         self, first: Kernel, second: Kernel, others: Names, arch: Architecture | None

@@ -8,6 +8,7 @@ from kernelgen.engines.engine import Engine
 from kernelgen.engines.map import MapEngine
 from kernelgen.engines.pool.pool import PoolEngine
 from kernelgen.engines.product.product import ProductEngine
+from kernelgen.engines.recurrence import RecurrenceEngine
 from kernelgen.engines.reduce.reduce import ReduceEngine
 from kernelgen.engines.scan import ScanEngine
 from kernelgen.engines.schedule import Schedule
@@ -22,6 +23,7 @@ ENGINES: tuple[Engine[Any], ...] = (
     SegmentEngine(),
     ProductEngine(),
     ConvolutionEngine(),
+    RecurrenceEngine(),
 )
 _BY_RECORD = {engine.record: engine for engine in ENGINES}
 

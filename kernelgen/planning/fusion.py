@@ -25,7 +25,7 @@ def _without_unread_results(plan: Plan) -> Plan:
 
 
 def _without_unread(plan: Plan, stages: Iterable[Stage]) -> list[Stage]:
-    """Return stages without views that nothing reads, and without such results beside others."""
+    """Return stages without views that nothing reads; such results beside others have no name."""
     read = {*plan.outputs, *plan.updates.values()}
     kept: list[Stage] = []
     for stage in reversed(list(stages)):
@@ -35,6 +35,9 @@ def _without_unread(plan: Plan, stages: Iterable[Stage]) -> list[Stage]:
             made = msgspec.structs.replace(stage, results=results or stage.results)
         elif stage.view and not read.intersection(stage.results):
             made = None
+        elif stage.results[1:]:
+            names = tuple(name if name in read else "_" for name in stage.results)
+            made = msgspec.structs.replace(stage, results=names)
         if made is not None:
             kept.append(made)
             read.update(reads(made))
@@ -47,16 +50,24 @@ def _with_torch_replaced(plan: Plan, arch: Architecture | None) -> Plan:
     weights = {source.name for source in plan.sources if source.path}
     names = Names(*(s.name for s in plan.stages if isinstance(s, Kernel)))
     stages: list[Stage] = []
-    for stage in plan.stages:
-        made: Stage = stage
+    waiting = [*plan.stages][::-1]
+    while waiting:
+        stage = waiting.pop()
         if isinstance(stage, Library):
             offers = (engine.replacement(stage, types, weights, arch) for engine in ENGINES)
-            if (found := next(filter(None, offers), None)) is not None:
-                name = names.kernel((found.name,), found.name)
-                made = msgspec.structs.replace(found, name=name)
-        stages.append(made)
-        types |= made_types(made)
+            if found := next(filter(None, offers), ()):
+                waiting += [_with_name(one, names) for one in reversed(found)]
+                continue
+        stages.append(stage)
+        types |= made_types(stage)
     return msgspec.structs.replace(plan, stages=tuple(stages))
+
+
+def _with_name(stage: Stage, names: Names) -> Stage:
+    """Return a stage whose kernel has a name of its own."""
+    if isinstance(stage, Library):
+        return stage
+    return msgspec.structs.replace(stage, name=names.kernel((stage.name,), stage.name))
 
 
 def _with_stages_fused(plan: Plan, arch: Architecture | None) -> Plan:

@@ -333,9 +333,9 @@ T __shfl_xor_sync(unsigned, T value, int distance) {
 }
 
 template <typename T>
-T __shfl_sync(unsigned, T value, int lane) {
+T __shfl_sync(unsigned, T value, int lane, int width = 32) {
   const unsigned slot = emulation::exchange(&value, sizeof value);
-  const size_t from = emulation::current / 32 * 32 + lane;
+  const size_t from = emulation::current / width * width + lane % width;
   std::memcpy(&value, &(*emulation::fibers)[from].posted[slot], sizeof value);
   return value;
 }

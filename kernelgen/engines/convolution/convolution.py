@@ -73,12 +73,12 @@ class ConvolutionEngine(Engine[Convolution]):
         types: Mapping[str, TensorType],
         weights: Collection[str],
         arch: Architecture | None,
-    ) -> Convolution | None:
+    ) -> tuple[Convolution, ...]:
         """Return a convolution in place of one of torch's, which stays where that is as fast."""
         del weights
         (out,) = stage.types if arch == "sm_90a" and len(stage.types) == 1 else (None,)
         if out is None:
-            return None
+            return ()
         factors = _FACTORS.get(stage.aten, ("input", "weight"))
         dims = CONVOLUTIONS.get(stage.aten, 1)
         found, way = None, None
@@ -89,7 +89,7 @@ class ConvolutionEngine(Engine[Convolution]):
             found = of_few_rows(stage.arguments, factors, types, turned=stage.aten in _TURNED)
             way = "tensor" if found else None
         if found is None or way is None:
-            return None
+            return ()
         values = [stage.arguments[name] for name in factors]
         operands = [
             Operand(name=name, value=value.name, type=types[value.name])
@@ -107,7 +107,7 @@ class ConvolutionEngine(Engine[Convolution]):
             )
             beside = (added,)
             epilogue = (step_of("biased", "add", CONVOLVED, "bias"),)
-        return Convolution(
+        made = Convolution(
             name=aten,
             aten=aten,
             dims=dims,
@@ -121,6 +121,7 @@ class ConvolutionEngine(Engine[Convolution]):
             way=way,
             turned=stage.aten in _TURNED,
         )
+        return (made,)
 
     def fused(
         self, first: Kernel, second: Kernel, others: Names, arch: Architecture | None

@@ -51,12 +51,12 @@ class ProductEngine(Engine[Product]):
         types: Mapping[str, TensorType],
         weights: Collection[str],
         arch: Architecture | None,
-    ) -> Product | None:
+    ) -> tuple[Product, ...]:
         """Return a product in place of one of torch's; on a CPU, weights stay with its library."""
         found = product_of(stage, types, arch)
         if found is None or (arch is None and any(o.value in weights for o in operands_of(found))):
-            return None
-        return found
+            return ()
+        return (found,)
 
     def fused(
         self, first: Kernel, second: Kernel, others: Names, arch: Architecture | None
