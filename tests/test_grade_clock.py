@@ -6,7 +6,7 @@ from statistics import median
 
 import pytest
 
-from kernelgen.grading.timing.clock import Clock
+from kernelgen.grading.timing.clock import Clock, _writes_in
 
 torch = pytest.importorskip("torch")
 
@@ -25,10 +25,10 @@ def test_on_the_cpu_the_wall_clock_around_the_call_counts() -> None:
 def test_a_gpu_is_kept_busy_for_longer_than_the_quickest_call_took_to_enqueue() -> None:
     clock = Clock("cpu")
     clock._least_host_ms = {"quick": 0.01, "slow": 3.0, "endless": 1e9}  # noqa: SLF001
+    busy_ms = {name: clock._busy_ms(name) for name in ("", "quick", "slow", "endless")}  # noqa: SLF001
+    assert busy_ms == {"": 0.0, "quick": 0.02, "slow": 6.0, "endless": 60.0}
     # 1 GB at 8 TB/s are 0.134 ms.
-    asked = {name: clock._writes_while_enqueued(1 << 30, name) for name in ("", "quick", "slow")}  # noqa: SLF001
-    assert asked == {"": 1, "quick": 1, "slow": 45}
-    assert clock._writes_while_enqueued(1 << 30, "endless") == 150  # noqa: SLF001
+    assert [_writes_in(ms, 1 << 30) for ms in (0.0, 0.02, 6.0, 20.0)] == [1, 1, 45, 150]
 
 
 @pytest.mark.gpu

@@ -4,12 +4,14 @@ from collections.abc import Callable
 from enum import Enum
 from functools import partial
 
-from kernelgen.grading.timing.times import Speedup, Timing
+from kernelgen.grading.timing.times import CANDIDATE, Speedup, Timing
 from kernelgen.grading.verdict import Owner, Verdict
 from kernelgen.report.numbers import of_allowed
 from kernelgen.report.printable import printable
 from kernelgen.report.suite import speedup_over
 from kernelgen.report.table import Column
+
+HOST_BOUND = "*"
 
 
 class Tone(Enum):
@@ -99,6 +101,11 @@ def _timed(heading: str, rank: int, cell: Callable[[Timing], str]) -> Column[Ver
     return Column(heading=heading, cell=of_verdict, number=True, rank=rank)
 
 
+def _marked(timing: Timing, subject: str, time_ms: float | None) -> str:
+    """Return a subject's time, with a star where the host takes longer than the device."""
+    return decimal(time_ms) + HOST_BOUND * (subject in timing.host_bound)
+
+
 def _error(verdict: Verdict) -> str:
     correctness = verdict.correctness
     return "" if correctness is None else of_allowed(correctness.of_allowed)
@@ -121,9 +128,9 @@ STATUS: Column[Verdict] = Column(
     cell=lambda v: f"{tone(v).sign} {v.status.value}",
     style=lambda v: tone(v).style,
 )
-TIME = _timed("time\nms", 1, lambda timing: decimal(timing.candidate_ms))
-EAGER = _timed("eager\nms", 8, lambda timing: decimal(timing.eager_ms))
-COMPILE = _timed("compile\nms", 13, lambda timing: decimal(timing.compile_ms))
+TIME = _timed("time\nms", 1, lambda timing: _marked(timing, CANDIDATE, timing.candidate_ms))
+EAGER = _timed("eager\nms", 8, lambda timing: _marked(timing, "eager", timing.eager_ms))
+COMPILE = _timed("compile\nms", 13, lambda timing: _marked(timing, "compile", timing.compile_ms))
 VS_EAGER = versus("eager", ranks=(10, 6, 2))
 VS_COMPILE = versus("compile", ranks=(12, 11, 3))
 LIMIT = _timed("of\nlimit", 5, lambda t: f"{t.limit.fraction:.0%}" if t.limit else "")

@@ -131,9 +131,11 @@ def time_facts(timing: Timing | None) -> Iterator[str]:
         reached = f"reached: {limit.fraction:.0%} (bytes and operations {limit.source})"
         yield f"limit: {decimal(limit.limit_ms)} ms, by {limit.bound}{rate}; {reached}"
     yield from _second_clock(timing)
-    candidate = timing.subjects.get(CANDIDATE)
-    if candidate is not None and candidate.host_ms is not None:
-        yield f"forward returned after {decimal(candidate.host_ms)} ms, with the device at work"
+    for name, subject in timing.subjects.items():
+        if subject.host_ms is not None and (name == CANDIDATE or name in timing.host_bound):
+            mark = f"{name} host-bound: " * (name in timing.host_bound)
+            returned = f"forward returned after {decimal(subject.host_ms)} ms"
+            yield f"{mark}{returned}, with the device at work"
     if timing.conditions is not None:
         yield from _conditions(timing.conditions)
 

@@ -116,6 +116,8 @@ def _closing(run: Run, *, verbose: bool) -> Iterator[Line]:
     for text in not_judged(run):
         yield Line(text=f"not judged: {text}")
     timings = [verdict.timing for verdict in run.verdicts if verdict.timing is not None]
+    if any(timing.host_bound for timing in timings):
+        yield Line(text=f"{columns.HOST_BOUND} host-bound: a call takes the host longer than this")
     for method in dict.fromkeys(timing.method for timing in timings if timing.method):
         yield Line(text=f"Times: {method}", style="dim")
     yield Line(text=summary(run), style="bold")

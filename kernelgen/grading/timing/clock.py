@@ -32,8 +32,12 @@ _WRITES_BEFORE = 4
 # The device is kept busy for this many times what the quickest call so far took to enqueue: a call
 # of a Python function takes now longer, now shorter.
 _HEAD_START = 2.0
-# A call that takes longer to enqueue is bound by that, and no write hides it.
-_LONGEST_WAIT_MS = 20.0
+# What keeps it busy for longer than this is one launch: a device's queue holds about a thousand. A
+# call with more of them, or that takes longer to enqueue than all this, is bound by the host.
+_LONGEST_WRITES_MS, _LONGEST_WAIT_MS = 20.0, 60.0
+# Of a multiprocessor's clock: no device's is faster.
+_MOST_CYCLES_PER_MS = 3_000_000
+_sleep: Callable[[int], None] = torch.cuda._sleep  # noqa: SLF001 - by reference, like the clock
 # Of any device, in 2026: a write takes at least so long.
 _FASTEST_BYTES_PER_MS = 8e9
 
@@ -123,13 +127,16 @@ class Clock:
             self._driver = ctypes.CDLL("libcuda.so.1")
         flush_bytes = max(2 * cache_bytes, _MIN_DEVICE_FLUSH_BYTES)
         buffer = self._buffer(flush_bytes)
-        writes = self._writes_while_enqueued(flush_bytes, subject)
+        busy_ms = self._busy_ms(subject)
+        writes = _writes_in(min(busy_ms, _LONGEST_WRITES_MS), flush_bytes)
         self.wait()
         # Lines that a call has marked as persisting would survive the writes. Now, because it
         # waits for the device.
         self._driver.cuCtxResetPersistingL2Cache()
         for _ in range(_WRITES_BEFORE):
             buffer.fill_(1)
+        if busy_ms > _LONGEST_WRITES_MS:
+            _sleep(round((busy_ms - _LONGEST_WRITES_MS) * _MOST_CYCLES_PER_MS))
         feed()
         for _ in range(writes):
             buffer.fill_(2)
@@ -146,19 +153,23 @@ class Clock:
 
         return TimedCall(result=result, finish=finish, host_ms=host_ms)
 
-    def _writes_while_enqueued(self, write_bytes: int, subject: str) -> int:
-        """Return how many writes keep the device busy while a call of this subject is enqueued.
+    def _busy_ms(self, subject: str) -> float:
+        """Return how long the device is kept busy while a call of this subject is enqueued.
 
         The quickest call so far counts, not the last: one that waits for the device takes the
         longer, the longer the device is kept busy.
         """
-        busy_ms = min(_HEAD_START * self._least_host_ms.get(subject, 0.0), _LONGEST_WAIT_MS)
-        return max(1, math.ceil(busy_ms * _FASTEST_BYTES_PER_MS / write_bytes))
+        return min(_HEAD_START * self._least_host_ms.get(subject, 0.0), _LONGEST_WAIT_MS)
 
     def _buffer(self, nbytes: int) -> torch.Tensor:
         if self._flush is None:
             self._flush = torch.empty(nbytes, dtype=torch.uint8, device=self.device)
         return self._flush
+
+
+def _writes_in(busy_ms: float, write_bytes: int) -> int:
+    """Return how many writes keep any device busy for so long."""
+    return max(1, math.ceil(busy_ms * _FASTEST_BYTES_PER_MS / write_bytes))
 
 
 def _waiting(device: str) -> Callable[[], None]:

@@ -123,6 +123,11 @@ def summarise(
         Judged: the candidate's times are impossible.
     """
     claimed_ms = median(samples[CANDIDATE])
+    host_bound = tuple(
+        name
+        for name, times in samples.items()
+        if name in observed.host_ms and median(observed.host_ms[name]) > median(times)
+    )
     samples = _quoted(samples, confirmed, observed.events_us or 0.0)
     candidate = samples[CANDIDATE]
     candidate_ms = median(candidate)
@@ -151,6 +156,7 @@ def summarise(
         second_clock=_second_clock(observed),
         confirmed=confirmed,
         conditions=observed.conditions,
+        host_bound=host_bound,
     )
     warnings = [
         f"the times vary too much to say how the candidate compares with {name}: the speedup is "

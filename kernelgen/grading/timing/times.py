@@ -164,6 +164,7 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         second_clock: which it was; absent if there was none.
         confirmed: by the supervisor's own clock.
         conditions: of the device meanwhile; absent if it does not tell.
+        host_bound: subjects whose call takes the host longer than the device.
     """
 
     candidate_ms: float
@@ -179,3 +180,4 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     second_clock: SecondClock | None = None
     confirmed: Confirmation | None = None
     conditions: Conditions | None = None
+    host_bound: tuple[str, ...] = ()

@@ -139,6 +139,7 @@ def _columns(timing: Timing) -> Iterator[tuple[str, list[str]]]:
     yield "#second clock ms", [plain(subject.second_clock_ms) for subject in subjects]
     yield "#events beside it ms", [plain(subject.beside_ms) for subject in subjects]
     yield "#host ms", [plain(subject.host_ms) for subject in subjects]
+    yield "bound by", ["the host" * (name in timing.host_bound) for name in timing.subjects]
     yield "what it is", [subject.what for subject in subjects]
 
 
