@@ -77,7 +77,7 @@ def command(  # noqa: PLR0913 - one parameter an option
     def said(verdict: Verdict) -> Said:
         return msgspec.structs.replace(verdict_said(verdict), expected=False)
 
-    told = progress_of(console, said, quiet=quiet, verbose=verbose, brief=True, budget_s=budget_s)
+    told = progress_of(console, said, quiet=quiet, verbose=verbose, brief=True)
     with told as reporter, grader(target, reporter) as grade:
         found = tune(target, grade, budget_s)
     first = found.verdicts[0]
