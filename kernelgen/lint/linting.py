@@ -72,9 +72,7 @@ class Linting:
             left=found.count(None),
         )
 
-    def _work(
-        self, server: ForkServer, scratch: Path, positions: Sequence[int], jobs: int
-    ) -> None:
+    def _work(self, server: ForkServer, scratch: Path, positions: Sequence[int], jobs: int) -> None:
         with ThreadPoolExecutor(jobs) as threads:
             waiting = {
                 threads.submit(self._lint, server, scratch, self._problems[position]): position
