@@ -105,9 +105,8 @@ def probe_torch() -> tuple[Check, TorchFacts | None]:
 def check_cpu() -> Check:
     """Say which processor there is."""
     facts = cpu_facts()
-    vectors = ", ".join(facts.vector_extensions) or "none reported"
     memory = byte_size(facts.memory_bytes)
-    return Check("cpu", "ok", f"{facts.name}, {facts.cores} cores, {memory}, vectors: {vectors}")
+    return Check("cpu", "ok", f"{facts.name}, {facts.cores} cores, {memory}")
 
 
 def check_gpu(torch: TorchFacts | None) -> Check:
