@@ -60,8 +60,7 @@ def command(  # noqa: PLR0913 - one parameter an option
     from kernelgen.report.progress import Said, progress_of, verdict_said
     from kernelgen.report.run_table import show
     from kernelgen.report.table import Line, print_line
-    from kernelgen.tuning.report import closing
-    from kernelgen.tuning.search import Target, grader, tune
+    from kernelgen.tuning.search import Target, closing, grader, tune
 
     problem = load_problem(name)
     check_schedules(problem)
