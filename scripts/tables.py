@@ -22,7 +22,7 @@ from kernelgen.report import columns
 from kernelgen.report.printable import printable
 from kernelgen.report.progress import progress
 from kernelgen.report.reading import read_run
-from kernelgen.report.suite import baselines_of, suite_figures
+from kernelgen.report.suite import baselines_of, mean_speedup
 from kernelgen.report.table import Column
 
 HEADLINES = ("groupnorm", "rmsnorm", "softmax", "matmul", "linear_instancenorm_add_mul")
@@ -192,9 +192,7 @@ def _level_lines(name: str, run: Run) -> Iterator[str]:
     yield row(("stays in torch", "files", "passed", *(f"vs {b}" for b in baselines)))
     yield rule(numbers=[False, True, True, *(True for _ in baselines)])
     for family, verdicts in {**families, "all": list(run.verdicts)}.items():
-        figures = suite_figures(msgspec.structs.replace(run, verdicts=tuple(verdicts)))
-        means = {b.baseline: b.geometric_mean for b in figures.solutions.baselines}
-        found = [means.get(baseline) for baseline in baselines]
+        found = [mean_speedup(baseline, verdicts) for baseline in baselines]
         cells = ["-" if mean is None else f"{mean:.2f}x" for mean in found]
         passed = sum(verdict.passed for verdict in verdicts)
         yield row((escaped(family), str(len(verdicts)), str(passed), *cells))

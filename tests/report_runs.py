@@ -239,8 +239,7 @@ def full(solution: str = "solutions/full.py", **changes: object) -> Verdict:
         correctness=FULL_CORRECTNESS,
         sanitizer=SanitizerRecord(case="small", tools=("memcheck", "racecheck"), findings=()),
         containment=Containment(
-            level="namespaces", network="none", filesystem="private", processes="isolated",
-            landlock_abi=7, missing=("no user namespace",),
+            level="namespaces", landlock_abi=7, missing=("no user namespace",),
             limits=Limits(
                 scratch_bytes=2**32, file_bytes=2**32, memory_bytes=2**35, processes=4096,
                 open_files=65536,

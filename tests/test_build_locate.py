@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernelgen.build.locate import find_declaration, find_literal, find_row, string_lines
+from kernelgen.build.locate import find_declaration, find_literal, find_row
 
 CUDA = "int a;\n__global__ void k() {\n  int b;\n}\n__global__ void q() {\n  int c;\n}\n"
 
@@ -31,11 +31,6 @@ def test_a_brace_is_told_from_its_equals_by_the_lines_around_it() -> None:
 def test_lines_written_with_escapes_are_found() -> None:
     solution = 'SRC = (\n    "int a;\\n"\n    "int wrong\\tb;\\n"\n    "int c;\\n"\n)\n'
     assert find_row("int a;\nint wrong\tb;\nint c;\n", 2, solution) == 3
-
-
-def test_a_whole_source_in_one_escaped_literal_leads_to_its_row() -> None:
-    solution = 'import torch\nSRC = "int a;\\nint b;\\n"\n'
-    assert find_row("int a;\nint b;\n", 2, solution) == 2
 
 
 def test_an_ambiguous_line_has_no_row() -> None:
@@ -69,9 +64,7 @@ def test_literals_and_declarations_are_found() -> None:
 
 
 @given(st.lists(st.sampled_from(["int a;", "}", "", "x += 1;", "{"]), min_size=1, max_size=8))
-def test_every_line_of_a_literal_has_the_row_it_stands_on(lines: list[str]) -> None:
+def test_every_row_that_is_told_holds_the_line(lines: list[str]) -> None:
     text = "\n".join(lines)
-    held = string_lines(f'A = """{text}"""\n')
-    assert [(entry.text, entry.row) for entry in held] == [
-        (line, row) for row, line in enumerate(lines, 1)
-    ]
+    for row, line in enumerate(lines, 1):
+        assert find_row(text, row, f'A = """{text}"""\n') in ({row} if line else {row, None})

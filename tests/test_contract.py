@@ -362,26 +362,19 @@ def test_it_takes_nothing_that_lies_beside_the_callers_files(
     assert allowed_modules(source, kernelbench) == ()
 
 
-WARNED = {
-    "get_inputs differs": (changed(("torch.rand(", "torch.randn(")), "def get_inputs", "differs"),
-    "constant": (changed(("batch_size = 112", "batch_size = 1")), "batch_size", "the reference keeps 112"),
-    "optional import": (HONEST["optional import"], "    import triton", "`triton`"),
-}  # fmt: skip
+def test_an_import_that_may_fail_is_a_warning(problem: Problem) -> None:
+    text = HONEST["optional import"]
+    (found,) = findings(text, problem)
+
+    assert (found.severity, found.line) == (
+        "warning",
+        text[: text.index("    import triton")].count("\n") + 1,
+    )
+    assert "`triton`" in found.message
 
 
-@pytest.mark.parametrize("name", WARNED)
-def test_a_warning_is_told(name: str, problem: Problem) -> None:
-    text, blamed, said = WARNED[name]
-    found = findings(text, problem)
-
-    assert [finding.severity for finding in found] == ["warning"]
-    assert said in found[0].message
-    line = None if blamed is None else text[: text.index(blamed)].count("\n") + 1
-    assert found[0].line == line
-
-
-def test_constants_of_the_cpu_case_are_the_references_too(problem: Problem) -> None:
-    text = changed(("batch_size = 112", "batch_size = 4"), ("(512, 512)", "[128, 128]"))
+def test_functions_and_constants_that_grading_ignores_may_differ(problem: Problem) -> None:
+    text = changed(("torch.rand(", "torch.randn("), ("batch_size = 112", "batch_size = 1"))
 
     assert findings(text, problem) == ()
 

@@ -19,7 +19,6 @@ NAMES = (
     "nvcc",
     "c++ compiler",
     "ninja",
-    "torch.compile on the CPU",
     "cuda ipc",
     "sandbox",
     "ncu",

@@ -9,7 +9,7 @@ from kernelgen.grading.judged import Judged
 from kernelgen.grading.kernels.own import Policy, TracedCall, objection
 from kernelgen.grading.supervisor.evidence import Evidence
 from kernelgen.grading.supervisor.traced_calls import KernelCheck
-from kernelgen.grading.verdict import Launches, Status
+from kernelgen.grading.verdict import Status
 from kernelgen.grading.wire.messages import Tensors
 from kernelgen.grading.wire.trace import Run, Trace, Work
 from kernelgen.grading.wire.tree import Scalar, TensorSpec
@@ -314,21 +314,6 @@ def test_the_kernels_of_a_pass_are_kept() -> None:
 
     assert [use.owner for use in evidence.kernels] == ["candidate"]
     assert evidence.warnings == ()
-
-
-def test_kernels_a_call_are_counted_and_copies_are_not() -> None:
-    filled = call_of(
-        kernel(FILL, 4.0),
-        kernel("own_kernel(float*)", 50.0, count=3),
-        Work(name="Memcpy DtoD", kind="copy", count=2, time_us=3.0),
-    )
-    check = check_of(TEXT, "cuda")
-    for call in (filled, HONEST["own kernel alone"]):
-        check.add(call.trace, OUTPUTS, 1e6)
-    evidence = Evidence(expected=("main",))
-    check.conclude(evidence, None, launches=7.0)
-    assert evidence.launches == Launches(candidate=2.5, reference=7.0)
-    assert concluded(HONEST["graph that was not recorded"].trace).launches is None
 
 
 def test_a_profiler_that_fails_is_a_warning_and_no_verdict() -> None:

@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Callable
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -39,9 +38,7 @@ def invoke(*arguments: str | Path) -> Result:
 
 
 def case(**changes: Any) -> CaseLint:
-    made = CaseLint(
-        problem="1_Twice", case="main", file="level1/1_Twice.py", sha256="", seconds=1.0
-    )
+    made = CaseLint(problem="1_Twice", case="main", file="level1/1_Twice.py", sha256="")
     return msgspec.structs.replace(made, **changes)
 
 
@@ -105,7 +102,7 @@ def test_what_is_refused_beside_others_is_linted_again_alone(
         return (case(problem=problem.name, note=note),)
 
     monkeypatch.setattr("kernelgen.lint.linting.Linting._lint", answer)
-    monkeypatch.setattr("kernelgen.lint.linting.ForkServer", lambda *_: nullcontext())
+    monkeypatch.setattr("kernelgen.lint.linting.ForkServer", mock.MagicMock())
     found = lint(tmp_path, lambda _: None, jobs=2)
     assert sorted(asked) == ["12_Half_More", "12_Half_More", "1_Negative", "1_Twice", "1_Twice"]
     assert sorted(asked[-2:]) == ["12_Half_More", "1_Twice"]
@@ -132,14 +129,17 @@ def test_a_failure_ends_all_that_was_started(tmp_path: Path) -> None:
 def test_an_interrupted_run_records_what_it_found_and_what_is_left(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    refused: list[str] = []
+
     def answer(self: Linting, _: object, __: Path, problem: Problem) -> tuple[CaseLint, ...]:
         match problem.name:
             case "1_Twice":
                 return (case(problem=problem.name),)
             case "12_Half_More":  # perhaps for want of memory beside the others
+                refused.append(problem.name)
                 return (case(status=Status.OUT_OF_MEMORY, reason="does not fit"),)
             case _:
-                while not (self._found and self._doubtful):
+                while not (self._found and refused):
                     time.sleep(0.01)
                 raise KeyboardInterrupt
 

@@ -7,7 +7,6 @@ from report_runs import CASE, CORRECTNESS, failed, passed
 from kernelgen.grading.verdict import (
     CaseResult,
     EffectivePrecision,
-    Launches,
     SanitizerFinding,
     SanitizerRecord,
     Status,
@@ -39,17 +38,6 @@ def test_the_precision_stands_below_the_reason() -> None:
         "TF32 operands 2.9e-04, bf16 operands 2.3e-03 (case main)"
     )
     assert not remarkable(passed(correctness=correctness))
-
-
-@pytest.mark.parametrize(
-    ("launches", "said"),
-    [
-        (Launches(candidate=1.0, reference=7.0), "kernels a call: 1, the reference 7"),
-        (Launches(candidate=2.5), "kernels a call: 2.5"),
-    ],
-)
-def test_the_kernels_a_call_stand_in_the_details(launches: Launches, said: str) -> None:
-    assert said in texts(passed(launches=launches))
 
 
 def test_other_bits_are_shown_though_nothing_is_wrong() -> None:

@@ -207,19 +207,19 @@ def test_of_hundreds_a_terminal_keeps_what_is_not_expected(terminal: bool) -> No
     assert ("building" in file.getvalue()) is terminal
 
 
-def test_a_search_adds_what_it_tries_and_has_a_budget() -> None:
+def test_a_search_adds_what_it_tries() -> None:
     file = io.StringIO()
     console = Console(file=file, width=80)
-    with progress_of(console, say, budget_s=100.5) as reporter:
+    with progress_of(console, say) as reporter:
         for number in range(2):
             index = reporter.add(f"threads={number}.5")
             reporter.phase(index, "timing")
             reporter.finished(index, number)
     assert file.getvalue().splitlines() == [
         "[1] threads=0.5: timing",
-        "[1] threads=0.5: even (0.0 s); 100 s of the budget left",
+        "[1] threads=0.5: even (0.0 s)",
         "[2] threads=1.5: timing",
-        "[2] threads=1.5: odd (0.0 s); 100 s of the budget left",
+        "[2] threads=1.5: odd (0.0 s)",
     ]
 
 

@@ -12,7 +12,7 @@ from rich.console import Console
 from kernelgen.grading.timing.times import Speedup
 from kernelgen.grading.verdict import Owner, Run, Status, Verdict
 from kernelgen.report.run_table import show
-from kernelgen.report.suite import FAST_P, AgainstBaseline, suite_facts, suite_figures
+from kernelgen.report.suite import FAST_P, baselines_of, mean_speedup, suite_facts
 
 
 def timed(name: str, problem: str, **speedups: tuple[float, float, float]) -> Verdict:
@@ -32,44 +32,28 @@ UNTIMED = passed("untimed.py", problem="e", timing=None)
 RUN = run_of(QUICK, EQUAL, SLOW, WRONG, UNTIMED)
 
 
-def against(run: Run, name: str) -> AgainstBaseline:
-    return next(one for one in suite_figures(run).solutions.baselines if one.baseline == name)
-
-
-def shares(found: AgainstBaseline) -> dict[float, float]:
-    return {fast.p: fast.share for fast in found.fast}
+def fact(run: Run, name: str, unit: int = 0) -> str:
+    return [told for key, told in suite_facts(run) if key == name][unit]
 
 
 def test_failures_are_in_every_denominator_and_never_a_one() -> None:
-    found = against(RUN, "eager")
-    assert shares(found) == {0.0: 0.8, 0.5: 0.4, 0.8: 0.4, 1.0: 0.4, 1.5: 0.2, 2.0: 0.2}
-    worse = against(run_of(*RUN.verdicts, *[WRONG] * 5), "eager")
-    assert shares(worse) == {p: share / 2 for p, share in shares(found).items()}
-    assert worse.geometric_mean == found.geometric_mean
-
-
-def test_the_lower_bound_says_what_is_sure() -> None:
-    sure = {fast.p: fast.surely_share for fast in against(RUN, "eager").fast}
-    assert sure == {0.0: 0.8, 0.5: 0.4, 0.8: 0.4, 1.0: 0.2, 1.5: 0.2, 2.0: 0.2}
-
-
-def test_a_pass_without_a_time_is_named_and_is_fast_for_0_alone() -> None:
-    found = against(RUN, "compile")
-    assert found.untimed == ("equal.py", "untimed.py")
-    assert shares(found) == {0.0: 0.8, 0.5: 0.4, 0.8: 0.4, 1.0: 0.2, 1.5: 0.2, 2.0: 0.2}
-    assert found.says == ("faster", "slower")
+    sure = "fast_0 80%, fast_0.5 40%, fast_0.8 40%, fast_1 40% (surely 20%)"
+    assert fact(RUN, "fast_p vs eager") == f"{sure}, fast_1.5 20%, fast_2 20%"
+    worse = run_of(*RUN.verdicts, *[WRONG] * 5)
+    sure = "fast_0 40%, fast_0.5 20%, fast_0.8 20%, fast_1 20% (surely 10%)"
+    assert fact(worse, "fast_p vs eager") == f"{sure}, fast_1.5 10%, fast_2 10%"
+    assert mean_speedup("eager", worse.verdicts) == mean_speedup("eager", RUN.verdicts)
 
 
 def test_the_geometric_mean_is_of_what_was_timed() -> None:
-    found = against(RUN, "eager")
-    assert found.geometric_mean == pytest.approx(1.0)
-    assert found.says == ("faster", "same", "slower")
-    assert against(RUN, "compile").geometric_mean == pytest.approx(math.sqrt(1.6))
+    assert mean_speedup("eager", RUN.verdicts) == pytest.approx(1.0)
+    assert mean_speedup("compile", RUN.verdicts) == pytest.approx(math.sqrt(1.6))
 
 
 def test_a_speedup_that_is_none_has_no_mean() -> None:
     odd = timed("odd.py", "f", eager=(0.0, 0.0, 0.0))
-    assert against(run_of(QUICK, odd), "eager").geometric_mean is None
+    assert mean_speedup("eager", [QUICK, odd]) is None
+    assert fact(run_of(QUICK, odd), "vs eager") == "nothing that passed was timed"
 
 
 @pytest.mark.parametrize(
@@ -83,53 +67,50 @@ def test_a_speedup_that_is_none_has_no_mean() -> None:
     ids=["GRADER_ERROR", "NO_DEVICE", "INVALID_PROBLEM", "grader's OUT_OF_MEMORY"],
 )
 def test_what_is_not_the_candidate_s_doing_is_counted_apart(verdict: Verdict) -> None:
-    found = suite_figures(run_of(*RUN.verdicts, verdict))
-    assert found.not_judged == ("x.py",)
-    assert found.solutions == suite_figures(RUN).solutions
-    assert found.problems == suite_figures(RUN).problems
+    first, *others = suite_facts(run_of(*RUN.verdicts, verdict))
+    assert first == ("not judged, and in no figure below", "1 (x.py)")
+    assert others == list(suite_facts(RUN))
 
 
 @pytest.mark.parametrize("status", list(Status), ids=[status.value for status in Status])
 def test_every_status_is_a_pass_a_failure_or_not_judged(status: Status) -> None:
     verdict = next(one for one in every_status().verdicts if one.status is status)
-    found = suite_figures(run_of(verdict))
-    assert found.solutions.count + len(found.not_judged) == 1
-    assert found.solutions.passed == (status is Status.PASSED)
+    facts = dict(suite_facts(run_of(verdict)))
+    assert ("pass rate" in facts) != ("not judged, and in no figure below" in facts)
+    if "pass rate" in facts:
+        assert facts["pass rate"].startswith("1 of 1" if status is Status.PASSED else "0 of 1")
 
 
 def test_the_best_solution_of_each_problem_is_taken_baseline_by_baseline() -> None:
     other = timed("other.py", "a", eager=(1.0, 1.1, 1.2), compile=(2.9, 3.0, 3.1))
     wrong = failed(Status.CRASHED, "crash.py", problem="a")
-    found = suite_figures(run_of(wrong, other, QUICK, WRONG)).problems
-    assert (found.unit, found.count, found.passed) == ("problem", 2, 1)
-    means = {one.baseline: one.geometric_mean for one in found.baselines}
-    assert means == {"eager": pytest.approx(4.0), "compile": pytest.approx(3.0)}
-    assert [fast.share for fast in found.baselines[0].fast] == [0.5] * len(FAST_P)
+    run, problems = run_of(wrong, other, QUICK, WRONG), 1
+    assert fact(run, "pass rate", problems) == "1 of 2 problems, 50%, the best solution of each"
+    mean = "1 faster, 0 same, 0 slower; geometric mean {} over 1 of 2 problems"
+    assert fact(run, "vs eager", problems) == mean.format("4.00x")
+    assert fact(run, "vs compile", problems) == mean.format("3.00x")
+    assert fact(run, "fast_p vs eager", problems).count(" 50%") == len(FAST_P)
 
 
 def test_solutions_of_unknown_problems_are_not_of_one_problem() -> None:
     lost = [failed(Status.BROKEN_CONTRACT, name, problem="") for name in ("a.py", "b.py")]
-    assert suite_figures(run_of(*lost)).problems.count == 2
+    assert list(suite_facts(run_of(*lost))) == [("pass rate", "0 of 2 solutions, 0%")]
 
 
 def test_baselines_stand_in_a_fixed_order() -> None:
     many = passed(timing=msgspec.structs.replace(TIMING, speedup={
         name: Speedup(median=1.0, ci95=(0.9, 1.1)) for name in ("z", "compile", "b", "eager")
     }))  # fmt: skip
-    names = [one.baseline for one in suite_figures(run_of(many)).solutions.baselines]
-    assert names == ["eager", "compile", "b", "z"]
+    assert baselines_of(run_of(many)) == ("eager", "compile", "b", "z")
 
 
-def test_an_empty_run_has_empty_figures() -> None:
-    found = suite_figures(run_of())
-    assert found.solutions.count == 0
-    assert (found.solutions.baselines, found.not_judged) == ((), ())
-    assert list(suite_facts(found)) == []
+def test_an_empty_run_has_no_figures() -> None:
+    assert list(suite_facts(run_of())) == []
 
 
 def test_the_figures_in_words() -> None:
     grader = failed(Status.GRADER_ERROR, "fault.py")
-    facts = list(suite_facts(suite_figures(run_of(*RUN.verdicts, grader))))
+    facts = list(suite_facts(run_of(*RUN.verdicts, grader)))
     half, none = "(surely 20%)", "fast_2 20% (surely 0%)"
     assert facts == [
         ("not judged, and in no figure below", "1 (fault.py)"),
@@ -152,7 +133,7 @@ def test_the_figures_in_words() -> None:
 def test_problems_have_their_own_lines_where_they_are_not_the_solutions() -> None:
     run = run_of(QUICK, SLOW, timed("b.py", "a", eager=(1, 1, 1)))
     told = ("pass rate", "2 of 2 problems, 100%, the best solution of each")
-    assert told in list(suite_facts(suite_figures(run)))
+    assert told in list(suite_facts(run))
 
 
 def shown(run: Run, **options: Any) -> str:

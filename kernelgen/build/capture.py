@@ -30,11 +30,10 @@ class CaptureError(Exception):
     """The capturing process gave no reply; the message says how it ended."""
 
 
-def capture_sources(  # noqa: PLR0913 (what is asked, of whom, and for how long)
+def capture_sources(  # noqa: PLR0913 (what is asked, and for how long)
     solution: Path,
     reference_source: str | None,
     scratch: Path,
-    tell: Tell | None = None,
     *,
     lends: bool = False,
     capability: tuple[int, int] | None = None,
@@ -46,7 +45,7 @@ def capture_sources(  # noqa: PLR0913 (what is asked, of whom, and for how long)
     `reference_source` defines get_init_inputs and get_inputs; None uses the solution's own. It
     `lends` the names that the solution lacks, or not. With a `capability`, such as (9, 0), torch
     tells the solution that there is such a GPU. After `timeout_s`, and on `stop`, the process and
-    all that it started are killed. `tell` asks one, as `capture` does.
+    all that it started are killed.
 
     Raises:
         CaptureError: it ran out of time, crashed, left without a reply, or has no end of them.
@@ -63,7 +62,7 @@ def capture_sources(  # noqa: PLR0913 (what is asked, of whom, and for how long)
         lent=lent_to(read_solution(solution).text, reference_source).source if lends else "",
         capability=capability,
     )
-    reply = (tell or capture)(request, timeout_s=timeout_s, stop=stop or threading.Event())
+    reply = capture(request, timeout_s=timeout_s, stop=stop or threading.Event())
     if len(reply.recipes) > MOST_EXTENSIONS:
         raise CaptureError(TOO_MANY)
     return reply

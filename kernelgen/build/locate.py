@@ -1,69 +1,30 @@
 """From a line of a generated C++ or CUDA file back to the line of the solution that holds it."""
 
-import ast
 import functools
-import io
 import itertools
 import re
-import tokenize
 from collections.abc import Iterable
-
-import msgspec
 
 # A text may be one line many times over. Among so many equal ones, none is sure.
 _MOST_EQUAL = 1000
 _LONGEST_RUN = 500
-
-
-class TextLine(msgspec.Struct, frozen=True, kw_only=True):
-    """One line inside a string of a solution: its content, and its 1-based row in the file."""
-
-    text: str
-    row: int
+_TRIPLE_QUOTES = re.compile(r"\"\"\"|'''")
 
 
 @functools.lru_cache(maxsize=4)
-def string_lines(solution_text: str) -> tuple[TextLine, ...]:
-    """Return the lines of all string literals in order, escapes resolved.
-
-    Adjacent literals that are joined without a line break between them stay separate lines. A file
-    that cannot be split into tokens counts as one long string.
-    """
-    try:
-        tokens = list(tokenize.generate_tokens(io.StringIO(solution_text).readline))
-    except (tokenize.TokenError, SyntaxError):
-        rows = enumerate(solution_text.splitlines(), 1)
-        return tuple(TextLine(text=text, row=row) for row, text in rows)
-    # From Python 3.12 on, the literal parts of an f-string are tokens of their own.
-    part = getattr(tokenize, "FSTRING_MIDDLE", None)
-    lines: list[TextLine] = []
-    for token in tokens:
-        if token.type == tokenize.STRING:
-            lines += _literal_lines(token)
-        elif part is not None and token.type == part:
-            lines += _numbered(token.string, token.start[0])
-    return tuple(lines)
+def _held(solution_text: str) -> tuple[tuple[str, int], ...]:
+    """Return the lines of a solution, each with its 1-based row; what quotes divide is several."""
+    return tuple(
+        (_bare(part), row)
+        for row, line in enumerate(solution_text.split("\n"), 1)
+        for part in _TRIPLE_QUOTES.split(line)
+    )
 
 
-def _literal_lines(token: tokenize.TokenInfo) -> list[TextLine]:
-    first, last = token.start[0], token.end[0]
-    try:
-        value = ast.literal_eval(token.string)
-    except (SyntaxError, ValueError):
-        # An f-string before Python 3.12: its raw text, where doubled braces stand for one.
-        value = token.string.replace("{{", "{").replace("}}", "}")
-    if not isinstance(value, str):
-        return []
-    if value.count("\n") == last - first:
-        return _numbered(value, first)
-    if first == last:
-        return [TextLine(text=text, row=first) for text in value.splitlines()]
-    # Escapes shift the lines of the value against the rows of the file: match the rows as written.
-    return _numbered(token.string, first)
-
-
-def _numbered(text: str, first: int) -> list[TextLine]:
-    return [TextLine(text=line, row=first + i) for i, line in enumerate(text.split("\n"))]
+def _bare(line: str) -> str:
+    """Return a line without what a string around it adds: quotes, a line's end, doubled braces."""
+    inside = line.strip().strip("\"'").removesuffix("\\n")
+    return inside.strip().replace("{{", "{").replace("}}", "}")
 
 
 def find_row(generated_text: str, line: int, solution_text: str) -> int | None:
@@ -74,34 +35,36 @@ def find_row(generated_text: str, line: int, solution_text: str) -> int | None:
 
     `line` is 1-based.
     """
-    generated = [text.strip() for text in generated_text.split("\n")]
+    generated = [_bare(text) for text in generated_text.split("\n")]
     if not 1 <= line <= len(generated):
         return None
-    held = string_lines(solution_text)
-    texts = [entry.text.strip() for entry in held]
+    held = _held(solution_text)
+    texts = [text for text, _ in held]
     here = line - 1
     position = _best(generated, here, texts) if generated[here] else None
     if position is not None:
-        return held[position].row
+        return held[position][1]
     if 0 < here < len(generated) - 1:
         above, below = _best(generated, here - 1, texts), _best(generated, here + 1, texts)
         if above is not None and below is not None:
-            row = held[above].row + 1
-            return row if held[below].row == row + 1 else None
+            row = held[above][1] + 1
+            return row if held[below][1] == row + 1 else None
     return None
 
 
 def find_literal(value: str, solution_text: str) -> int | None:
-    """Return the row of the first string line that is exactly a value, or None."""
-    lines = string_lines(solution_text)
-    return next((entry.row for entry in lines if entry.text.strip() == value.strip()), None)
+    """Return the row of the first string that is a value, or None."""
+    return _row_of(rf"([\"'])\s*{re.escape(value.strip())}\s*\1", solution_text)
 
 
 def find_declaration(name: str, solution_text: str) -> int | None:
-    """Return the row of the first string line with a function's name before a parenthesis."""
-    pattern = re.compile(rf"\b{re.escape(name)}\s*\(")
-    lines = string_lines(solution_text)
-    return next((entry.row for entry in lines if pattern.search(entry.text)), None)
+    """Return the row of the first line with a function's name before a parenthesis, or None."""
+    return _row_of(rf"\b{re.escape(name)}\s*\(", solution_text)
+
+
+def _row_of(pattern: str, text: str) -> int | None:
+    found = re.search(pattern, text)
+    return None if found is None else text.count("\n", 0, found.start()) + 1
 
 
 def _best(generated: list[str], here: int, texts: list[str]) -> int | None:

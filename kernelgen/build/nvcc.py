@@ -12,7 +12,6 @@ from pathlib import Path, PurePath
 
 import msgspec
 
-from kernelgen.build.capture import Tell, capture
 from kernelgen.build.mendable import full_headers_may_mend
 from kernelgen.build.ptxas import KernelResources, parse_ptxas
 from kernelgen.build.recipe import Recipe
@@ -97,13 +96,11 @@ class Tools(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         toolkit: None where there is no nvcc.
         stop: set it from another thread to end what is being compiled.
-        tell: has a contained process say what a solution builds.
     """
 
     toolkit: Toolkit | None
     compiler: HostCompiler
     stop: threading.Event = msgspec.field(default_factory=threading.Event)
-    tell: Tell = capture
 
 
 class CompileSettings(msgspec.Struct, frozen=True, kw_only=True):

@@ -8,9 +8,7 @@ import msgspec
 
 _ENTRY = re.compile(r"Compiling entry function '([^'\s]+)' for '([^'\s]+)'")
 _USED = re.compile(r"^.*Used (\d{1,9}) registers.*$", re.MULTILINE)
-_BARRIERS = re.compile(r"used (\d{1,9}) barriers")
 _SHARED = re.compile(r"(\d{1,9}) bytes smem")
-_CONSTANT = re.compile(r"(\d{1,9}) bytes cmem\[\d+\]")
 # A name of 300 letters may stand for one of gigabytes, with all that its parts stand for.
 _LONGEST_NAME = 10_000
 _WITHIN = f'ulimit -t 2 && ulimit -v {1 << 18} && "$1" | head -c {1 << 24}'
@@ -25,8 +23,6 @@ class KernelResources(msgspec.Struct, frozen=True, kw_only=True):
         registers: a thread.
         spill_store_bytes, spill_load_bytes, stack_bytes: a thread, in local memory.
         shared_bytes: static shared memory a block; what a launch asks for is not in it.
-        constant_bytes: over all constant banks.
-        barriers: a block.
     """
 
     name: str
@@ -36,8 +32,6 @@ class KernelResources(msgspec.Struct, frozen=True, kw_only=True):
     spill_load_bytes: int
     stack_bytes: int
     shared_bytes: int
-    constant_bytes: int
-    barriers: int
 
 
 def parse_ptxas(report: str) -> tuple[KernelResources, ...]:
@@ -59,8 +53,6 @@ def parse_ptxas(report: str) -> tuple[KernelResources, ...]:
             spill_load_bytes=_number(_frame_of(mangled, "spill loads"), text),
             stack_bytes=_number(_frame_of(mangled, "stack frame"), text),
             shared_bytes=_number(_SHARED, used),
-            constant_bytes=sum(int(size) for size in _CONSTANT.findall(used)),
-            barriers=_number(_BARRIERS, used),
         )
         for name, (mangled, arch, text, used) in zip(names, found, strict=True)
     )

@@ -87,7 +87,6 @@ def build_solution(  # noqa: PLR0913 (what is built, for what, and with what)
                 solution.path,
                 reference_source,
                 folder,
-                tools.tell,
                 lends=lends,
                 capability=_capability(archs[-1]) if solution.wants == "cuda" else None,
                 stop=tools.stop,

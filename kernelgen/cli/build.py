@@ -3,19 +3,15 @@
 import re
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import click
 import msgspec
 from rich.console import Console
 
-from kernelgen.build.capture import CaptureError, Tell, capture
 from kernelgen.build.nvcc import DEFAULT_ARCHS, Tools, parse_archs, refuse_unknown_archs
 from kernelgen.build.ptxas import KernelResources
 from kernelgen.build.solution_build import SolutionBuild, build_solution
-from kernelgen.build.source import CaptureReply, CaptureRequest
 from kernelgen.build.toolchain import find_compiler, find_toolkit
 from kernelgen.cli import options
 from kernelgen.destination import STDOUT
@@ -136,9 +132,7 @@ def _builds(
     with (
         ThreadPoolExecutor(width) as compilers,
         ThreadPoolExecutor(width) as waiting,
-        _telling(sum(isinstance(found, SolutionFile) for found in read)) as tell,
     ):
-        tools = msgspec.structs.replace(tools, tell=tell)
         started = [
             reference
             if isinstance(reference, SolutionBuild)
@@ -155,33 +149,6 @@ def _builds(
             tools.stop.set()
             waiting.shutdown(wait=False, cancel_futures=True)
             raise
-
-
-@contextmanager
-def _telling(count: int) -> Iterator[Tell]:
-    """A reader of what files build: of several files, forks of one process that imports torch."""
-    if count <= 1:
-        yield capture
-        return
-    from kernelgen.grading.launch import scratch_folder, worker_environment
-    from kernelgen.grading.supervisor.prebuilding import told_by_a_fork
-    from kernelgen.grading.supervisor.workers import ForkServer
-    from kernelgen.grading.wire.forking import CANDIDATE_MODULES
-
-    def tell(request: CaptureRequest, **limits: Any) -> CaptureReply:
-        try:
-            return told_by_a_fork(server, request, **limits)
-        except CaptureError as error:
-            if isinstance(error.__cause__, TimeoutError):
-                raise
-            # A process of its own has its own words for what went wrong.
-            return capture(request, **limits)
-
-    with (
-        scratch_folder() as scratch,
-        ForkServer(worker_environment(), scratch, CANDIDATE_MODULES) as server,
-    ):
-        yield tell
 
 
 def _reference(solution: SolutionFile, given: str | None) -> str | SolutionBuild | None:

@@ -57,7 +57,6 @@ def examine() -> Diagnosis:
             machine_checks.check_nvcc(torch),
             machine_checks.check_compiler(),
             machine_checks.check_ninja(),
-            machine_checks.check_cpu_compile(),
             machine_checks.check_ipc(torch),
             machine_checks.check_sandbox(),
             machine_checks.check_tool("ncu", "to profile kernels"),

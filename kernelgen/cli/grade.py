@@ -9,7 +9,7 @@ import click
 
 from kernelgen.build.toolchain import builds_folder
 from kernelgen.cli import kernelbench, options
-from kernelgen.cli.report import DOCUMENT_OPTIONS, Documents, keep_last, steps, until_stopped
+from kernelgen.cli.report import DOCUMENT_OPTIONS, Documents, keep_last, until_stopped
 from kernelgen.errors import UserError
 from kernelgen.grading.options import QUICK_SAMPLES, GradeOptions, Observer
 from kernelgen.grading.queue.journal import Journal
@@ -189,8 +189,7 @@ def command(  # noqa: PLR0913 - one parameter an option
             keep_last(run)
             if not stopped and (documents.json or documents.html):
                 known = {path: one for path, one in (own or {}).items() if isinstance(one, Problem)}
-                with steps("plans", len(run.verdicts)) as each:
-                    run = with_plans(run, asked, known, each)
+                run = with_plans(run, asked, known)
             documents.write([Recorded(name="", run=run)])
     return stopped or exit_code(run)
 

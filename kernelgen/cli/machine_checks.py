@@ -19,7 +19,6 @@ from kernelgen.hardware.device import cpu_facts, survey_gpus
 from kernelgen.hardware.identity import identity_here
 from kernelgen.report.numbers import byte_size
 from kernelgen.sandbox.survey import survey
-from kernelgen.scratch import temporary_folder
 
 State = Literal["ok", "warning", "missing"]
 
@@ -41,7 +40,6 @@ if facts["available"]:
 json.dump(facts, sys.stdout)
 """
 _WRITABLE = "set {} to a folder that can be written"
-_OPENMP_PROBE = "#include <omp.h>\nint main() { return omp_get_max_threads() < 1; }\n"
 
 
 class Check(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -107,9 +105,8 @@ def probe_torch() -> tuple[Check, TorchFacts | None]:
 def check_cpu() -> Check:
     """Say which processor there is."""
     facts = cpu_facts()
-    vectors = ", ".join(facts.vector_extensions) or "none reported"
     memory = byte_size(facts.memory_bytes)
-    return Check("cpu", "ok", f"{facts.name}, {facts.cores} cores, {memory}, vectors: {vectors}")
+    return Check("cpu", "ok", f"{facts.name}, {facts.cores} cores, {memory}")
 
 
 def check_gpu(torch: TorchFacts | None) -> Check:
@@ -168,30 +165,6 @@ def check_ninja() -> Check:
     if path is None:
         return Check("ninja", "missing", "not found", "pip install ninja")
     return Check("ninja", "ok", path)
-
-
-def check_cpu_compile() -> Check:
-    """Try what torch.compile needs on the CPU: a compiler with OpenMP."""
-    name = "torch.compile on the CPU"
-    try:
-        command = toolchain.find_compiler().command
-        with temporary_folder() as folder:
-            source = folder / "openmp.cpp"
-            source.write_text(_OPENMP_PROBE)
-            done = subprocess.run(
-                [*command, "-fopenmp", str(source), "-o", str(source.with_suffix(""))],
-                check=False,
-                capture_output=True,
-                env=toolchain.child_environment(os.environ),
-            )
-    except ToolchainError as error:
-        return Check(name, "warning", str(error).partition("; ")[0])
-    except OSError as error:
-        return Check(name, "warning", f"not tried: {error.strerror}")
-    if done.returncode != 0:
-        mend = "install the compiler's OpenMP runtime (libgomp or libomp)"
-        return Check(name, "warning", "no OpenMP to compile with", mend)
-    return Check(name, "ok", "the compiler has OpenMP")
 
 
 def check_ipc(torch: TorchFacts | None) -> Check:

@@ -3,8 +3,8 @@
 import csv
 import io
 import pkgutil
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import TypeVar
 
@@ -87,12 +87,9 @@ def _markdown(rows: list[list[str]]) -> str:
 
 
 def _write_page(recorded: Sequence[Recorded], destination: Path) -> None:
-    """Write the page; a terminal is told how far it is, for hundreds of sources take seconds."""
     from kernelgen.report.html.document import page
 
-    total = sum(len(record.run.verdicts) for record in recorded)
-    with steps("page", total) as each:
-        write_whole(page(recorded, each).encode(), destination)
+    write_whole(page(recorded).encode(), destination)
 
 
 def until_stopped(
@@ -131,25 +128,6 @@ def keep_last(run: Run) -> None:
 
 def _last_run() -> Path:
     return cache_folder() / "last_run.json"
-
-
-@contextmanager
-def steps(name: str, total: int) -> Iterator[Callable[[], None]]:
-    """Tell a terminal how far work of so many steps is; yield what each step calls."""
-    from rich.progress import Progress
-
-    from kernelgen.report.console import console_for
-
-    console = console_for(stderr=True)
-    with Progress(
-        console=console,
-        transient=True,
-        disable=not console.is_interactive,
-        redirect_stdout=False,
-        redirect_stderr=False,
-    ) as progress:
-        task = progress.add_task(name, total=total)
-        yield lambda: progress.advance(task)
 
 
 WRITTEN = {

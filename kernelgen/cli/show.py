@@ -1,7 +1,5 @@
 """`kernelgen show`: one problem, as a person wants to read it."""
 
-import sys
-
 import click
 
 from kernelgen.cli.list import in_short
@@ -41,7 +39,7 @@ def command(problem: str, *, plan: bool) -> None:
     if plan:
         _plan(found)
     _heading("\nReference")
-    _source(found.module_source or found.reference_source(found.all_cases()[0], "cuda"))
+    click.echo(found.module_source or found.reference_source(found.all_cases()[0], "cuda"))
 
 
 def _plan(problem: Problem) -> None:
@@ -115,13 +113,3 @@ def _case(case: Case) -> None:
     if case.get_inputs is not None:
         given.append("inputs of its own")
     click.echo(f"  {'':<18} {', '.join(given)}")
-
-
-def _source(text: str) -> None:
-    if not sys.stdout.isatty():
-        click.echo(text)
-        return
-    from rich.console import Console
-    from rich.syntax import Syntax
-
-    Console().print(Syntax(text, "python", theme="ansi_dark", background_color="default"))

@@ -60,8 +60,7 @@ def command(  # noqa: PLR0913 - one parameter an option
     from kernelgen.report.progress import Said, progress_of, verdict_said
     from kernelgen.report.run_table import show
     from kernelgen.report.table import Line, print_line
-    from kernelgen.tuning.report import closing
-    from kernelgen.tuning.search import Target, grader, tune
+    from kernelgen.tuning.search import Target, closing, grader, tune
 
     problem = load_problem(name)
     check_schedules(problem)
@@ -77,7 +76,7 @@ def command(  # noqa: PLR0913 - one parameter an option
     def said(verdict: Verdict) -> Said:
         return msgspec.structs.replace(verdict_said(verdict), expected=False)
 
-    told = progress_of(console, said, quiet=quiet, verbose=verbose, brief=True, budget_s=budget_s)
+    told = progress_of(console, said, quiet=quiet, verbose=verbose, brief=True)
     with told as reporter, grader(target, reporter) as grade:
         found = tune(target, grade, budget_s)
     first = found.verdicts[0]

@@ -242,18 +242,6 @@ class KernelUse(msgspec.Struct, frozen=True, kw_only=True):
     time_us: float
 
 
-class Launches(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """How many kernels a GPU runs for a call of the main case, those of CUDA graphs one by one.
-
-    Attributes:
-        candidate: on average over traced calls, whoever's the kernels are; no copies.
-        reference: the same for the reference as written; absent if it was not traced.
-    """
-
-    candidate: float
-    reference: float | None = None
-
-
 UNKNOWN_TIME = "the time is not known"
 """How a warning begins that says why a candidate passed and has no time."""
 
@@ -277,7 +265,6 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         correctness, timing, build: present as far as grading came.
         containment: what was in force around the candidate; absent if it was not started.
         kernels: what ran in traced calls, largest share first; empty if not traced.
-        launches: kernels a call; absent if not traced, and on a CPU.
         sanitizer: what compute-sanitizer found, if it was asked.
         overrides: option -> what it put in place of the problem's own, or of the usual: a verdict
             by another rule.
@@ -302,7 +289,6 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     build: BuildRecord | None = None
     containment: Containment | None = None
     kernels: tuple[KernelUse, ...] = ()
-    launches: Launches | None = None
     sanitizer: SanitizerRecord | None = None
     overrides: dict[str, str] = {}
     warnings: tuple[str, ...] = ()

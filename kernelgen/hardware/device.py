@@ -19,9 +19,6 @@ VISIBLE_GPUS = "CUDA_VISIBLE_DEVICES"
 _PROBE_SECONDS = 60.0
 _NO_DRIVER = "no NVIDIA driver is installed (libcuda.so.1 is missing)"
 _NO_DEVICE = "the driver offers no device"
-_VECTOR_FLAGS = (
-    "sse4_2", "avx", "avx2", "fma", "avx512f", "avx512_bf16", "amx_tile", "asimd", "sve",
-)  # fmt: skip
 
 
 class DeviceFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,13 +57,11 @@ class CpuFacts(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         cores: that this process may use.
-        vector_extensions: such as `avx2`; empty where the system does not tell.
     """
 
     name: str
     cores: int
     memory_bytes: int
-    vector_extensions: tuple[str, ...]
 
 
 def has_gpu_driver() -> bool:
@@ -132,13 +127,10 @@ def cpu_facts() -> CpuFacts:
     with contextlib.suppress(OSError):
         text = Path("/proc/cpuinfo").read_text(errors="replace")
     model = re.search(r"^model name\s*:\s*(.+)$", text, re.MULTILINE)
-    flags = re.search(r"^(?:flags|Features)\s*:\s*(.+)$", text, re.MULTILINE)
-    held = set(flags.group(1).split()) if flags else set()
     return CpuFacts(
         name=model.group(1).strip() if model else platform.machine(),
         cores=usable_cores(),
         memory_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
-        vector_extensions=tuple(flag for flag in _VECTOR_FLAGS if flag in held),
     )
 
 

@@ -16,7 +16,6 @@ class CaseLint(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         problem, case: names; of the case "" where the whole problem is refused.
         file: of the problem, with its folder's name.
         sha256: of that file.
-        seconds: that it took.
         status: PASSED if a candidate can be graded on it, else why none can.
         reason: for that, in words.
         trivial: answers without any work that pass, such as `all zeros`.
@@ -29,7 +28,6 @@ class CaseLint(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     case: str
     file: str
     sha256: str
-    seconds: float
     status: Status = Status.PASSED
     reason: str = ""
     trivial: tuple[str, ...] = ()

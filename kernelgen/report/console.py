@@ -2,14 +2,18 @@
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 from rich.console import Console
+from rich.progress import track
 
 from kernelgen.destination import STDOUT
 from kernelgen.report.json_report import write
+
+Item = TypeVar("Item")
 
 WIDTH = 100
 """Cells of a line where the output is no terminal and COLUMNS does not say otherwise."""
@@ -40,6 +44,12 @@ def console_for(*, stderr: bool) -> Console:
         force_interactive=None if terminal else False,
         width=None if terminal or "COLUMNS" in os.environ else WIDTH,
     )
+
+
+def tracked(items: Iterable[Item], what: str) -> Iterable[Item]:
+    """Go through items of some kind, and tell a terminal how far it is."""
+    console = console_for(stderr=True)
+    return track(items, what, console=console, transient=True, disable=not console.is_interactive)
 
 
 def keep_lines_whole(console: Console) -> None:

@@ -90,10 +90,6 @@ def facts(verdict: Verdict) -> Iterator[str]:
         kinds = len(verdict.sanitizer.findings)
         found = f"{kinds} kinds of findings" if kinds > 1 else "one finding" if kinds else "clean"
         yield f"compute-sanitizer, {tools} on case {verdict.sanitizer.case}: {found}"
-    if verdict.launches is not None:
-        reference = verdict.launches.reference
-        beside = "" if reference is None else f", the reference {reference:.3g}"
-        yield f"kernels a call: {verdict.launches.candidate:.3g}{beside}"
     yield from time_remarks(verdict.timing)
     yield from time_facts(verdict.timing)
 

@@ -9,7 +9,6 @@ from xml.etree import ElementTree as ET
 
 from kernelgen.grading.timing.times import CANDIDATE
 from kernelgen.grading.verdict import Owner, Run, Status, Verdict
-from kernelgen.report.columns import decimal, speedup_text
 from kernelgen.report.outcome import place
 from kernelgen.report.printable import printable, printable_block
 from kernelgen.report.reading import Recorded
@@ -62,7 +61,8 @@ def _case(verdict: Verdict, classname: str) -> ET.Element:
         message = f"{verdict.status.value}: {printable(verdict.reason.partition(chr(10))[0])}"
         ending = ET.SubElement(case, _element(verdict), type=verdict.status.value, message=message)
         ending.text = reason
-    told = [*_in_words(verdict), printable_block(verdict.log)]
+    told = [f"warning: {printable_block(warning)}" for warning in verdict.warnings]
+    told.append(printable_block(verdict.log))
     text = "\n".join(part for part in told if part)
     if text:
         ET.SubElement(case, "system-out").text = text
@@ -104,16 +104,6 @@ def _figures(verdict: Verdict) -> Iterator[tuple[str, str]]:
     if timing.limit is not None:
         yield "limit_s", _seconds(timing.limit.limit_ms * _MS)
         yield "limit_fraction", f"{timing.limit.fraction:.6g}"
-
-
-def _in_words(verdict: Verdict) -> Iterator[str]:
-    if verdict.timing is not None:
-        yield f"{decimal(verdict.timing.candidate_ms)} ms"
-        for name, speedup in verdict.timing.speedup.items():
-            text = speedup_text(speedup, interval=True)
-            yield f"{printable(name)}: {text}, {speedup.says}"
-    for warning in verdict.warnings:
-        yield f"warning: {printable_block(warning)}"
 
 
 def _property(properties: ET.Element, name: str, value: str) -> None:

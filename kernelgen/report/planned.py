@@ -2,7 +2,7 @@
 
 import contextlib
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from msgspec import structs
@@ -22,20 +22,15 @@ from kernelgen.planning.cost import StageCost, StageTime, costs, stage_times
 from kernelgen.planning.of_problem import plan_of_problem
 from kernelgen.problem.library import load_problem
 from kernelgen.problem.record import Device, Problem
+from kernelgen.report.console import tracked
 from kernelgen.solution.file import SolutionFile
 
 
-def with_plans(
-    run: Run,
-    options: GradeOptions,
-    problems: Mapping[Path, Problem],
-    each: Callable[[], None] = lambda: None,
-) -> Run:
+def with_plans(run: Run, options: GradeOptions, problems: Mapping[Path, Problem]) -> Run:
     """Return a run with the plan of each problem that was graded on a device.
 
     What goes wrong costs a plan and no more: all is judged by now. So does ^C, which ends it.
-    `problems` tells what a file was graded on where the options do not, and `each` is called after
-    each verdict.
+    `problems` tells what a file was graded on where the options do not.
     """
     plans: dict[tuple[str, str], PlanRecord] = {}
     rates = functools.cache(rates_here)
@@ -59,19 +54,15 @@ def with_plans(
         return PlanRecord(problem=verdict.problem, device=verdict.device, reason=reason)
 
     with contextlib.suppress(KeyboardInterrupt):
-        for verdict in run.verdicts:
+        for verdict in tracked(run.verdicts, "plans"):
             key = (verdict.problem, verdict.device)
             if all(key) and key not in plans:
                 plans[key] = planned(verdict)
-            each()
     return structs.replace(run, plans=tuple(plans.values()))
 
 
 def plan_of(
-    problem: Problem,
-    device: Device,
-    calibration: Calibration | None,
-    device_name: str = "",
+    problem: Problem, device: Device, calibration: Calibration | None, device_name: str = ""
 ) -> PlanRecord:
     """Return the plan of a problem's main case, at the sizes for a kind of device.
 

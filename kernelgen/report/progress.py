@@ -80,10 +80,9 @@ class Reporter(Generic[Result]):
         display: live lines of a terminal, one for each thing that is being worked on.
         every_phase: print a line for each phase, and not for the first of each kind alone.
         brief: print no line for phases; of results that are as expected, leave none on a terminal.
-        budget_s: how long it may take from now on; else the count of what is left tells.
     """
 
-    def __init__(  # noqa: PLR0913 - all but two have defaults
+    def __init__(
         self,
         console: Console,
         say: Say[Result],
@@ -91,11 +90,9 @@ class Reporter(Generic[Result]):
         display: Progress | None = None,
         every_phase: bool = False,
         brief: bool = False,
-        budget_s: float | None = None,
     ) -> None:
         self._console, self._say, self.display = console, say, display
         self._every_phase, self._brief = every_phase, brief
-        self._ends = None if budget_s is None else time.monotonic() + budget_s
         self._names: list[str] = []
         self._remaining: Remaining | None = None
         self._since: dict[int, float] = {}
@@ -121,8 +118,6 @@ class Reporter(Generic[Result]):
         self._since.setdefault(index, time.monotonic())
         shown = written(text, self._console)
         if self.display is not None:
-            if self._ends is not None and self._left:
-                shown += f"; {self._left}"
             if index not in self._tasks:
                 task = self.display.add_task(self._name(index), total=None, phase=shown)
                 self._tasks[index] = task
@@ -167,9 +162,6 @@ class Reporter(Generic[Result]):
 
     @property
     def _left(self) -> str:
-        if self._ends is not None:
-            left_s = self._ends - time.monotonic()
-            return f"{left_s:.0f} s of the budget left" if left_s > 0 else ""
         return "" if self._remaining is None else self._remaining.left
 
     def _name(self, index: int) -> str:
@@ -185,14 +177,13 @@ class Reporter(Generic[Result]):
 
 
 @contextmanager
-def progress_of(  # noqa: PLR0913 - all but two have defaults
+def progress_of(
     console: Console,
     say: Say[Result],
     *,
     quiet: bool = False,
     verbose: bool = False,
     brief: bool = False,
-    budget_s: float | None = None,
 ) -> Iterator[Reporter[Result]]:
     """Give a reporter of results of some kind, until the block is left.
 
@@ -200,8 +191,7 @@ def progress_of(  # noqa: PLR0913 - all but two have defaults
     thread of this process, so nothing may call os.fork meanwhile; subprocess is safe. A pipe gets
     plain lines: one for each result and for each kind of phase, or with `verbose` for every phase.
 
-    `brief` is for hundreds of results, and `budget_s` for where nobody knows how many there will
-    be; see `Reporter`.
+    `brief` is for hundreds of results; see `Reporter`.
     """
     live = console.is_interactive and not console.options.ascii_only
     if quiet:
@@ -217,9 +207,9 @@ def progress_of(  # noqa: PLR0913 - all but two have defaults
             redirect_stdout=False,
             redirect_stderr=False,
         ) as display:
-            yield Reporter(console, say, display=display, brief=brief, budget_s=budget_s)
+            yield Reporter(console, say, display=display, brief=brief)
     else:
-        yield Reporter(console, say, every_phase=verbose, brief=brief, budget_s=budget_s)
+        yield Reporter(console, say, every_phase=verbose, brief=brief)
 
 
 def progress(

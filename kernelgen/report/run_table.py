@@ -18,7 +18,6 @@ from kernelgen.report.suite import (
     baselines_of,
     some,
     suite_facts,
-    suite_figures,
 )
 from kernelgen.report.table import Column, Line, print_line, print_table, short_names
 from kernelgen.solution.file import GENERATED_NAME
@@ -110,7 +109,7 @@ def _closing(run: Run, *, verbose: bool) -> Iterator[Line]:
     if not verbose:
         yield from _warnings([v for v in run.verdicts if v.passed])
     if len(run.verdicts) > 1:
-        yield from (Line(text=f"{name}: {told}") for name, told in suite_facts(suite_figures(run)))
+        yield from (Line(text=f"{name}: {told}") for name, told in suite_facts(run))
     for text in dict.fromkeys(asked_for(v) for v in run.verdicts if v.overrides):
         yield Line(text=f"by another rule: {text}")
     for text in not_judged(run):

@@ -142,20 +142,9 @@ def _require_what_is_needed(plan: Plan) -> None:
 
 
 def _described(plan: Plan) -> Containment:
-    abi = plan.landlock_abi
-    network, filesystem, processes = "open", "open", "shared"
-    if plan.level == "namespaces":
-        network, filesystem, processes = "none", "private", "isolated"
-    elif plan.level == "landlock":
-        network = "no TCP" if abi >= landlock.TCP_SINCE else "open"
-        filesystem = "restricted"
-        processes = "restricted" if abi >= landlock.SCOPES_SINCE else "traceless"
     return Containment(
         level=plan.level,
-        network=network,
-        filesystem=filesystem,
-        processes=processes,
-        landlock_abi=abi,
+        landlock_abi=plan.landlock_abi,
         limits=plan.limits,
         missing=plan.missing,
     )

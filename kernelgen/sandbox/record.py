@@ -36,19 +36,13 @@ class Containment(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     Attributes:
         level: `namespaces` (a private file system, network and process table), `landlock` (the
             machine's own, with most of it refused), or `none`.
-        network: `none`, `no TCP` or `open`.
-        filesystem: `private`, `restricted` or `open`.
-        processes: `isolated` (it sees and reaches its own alone), `restricted` (it sees others and
-            can neither trace nor signal them), `traceless` (it can signal them) or `shared`.
-        landlock_abi: version of Landlock's interface in force, or 0.
+        landlock_abi: version of Landlock's interface in force, or 0: from 4 on it refuses TCP, and
+            from 6 on signals to others.
         limits: on what it may use up; absent if none was set.
         missing: what was not to be had, and why.
     """
 
     level: Level
-    network: str
-    filesystem: str
-    processes: str
     landlock_abi: int = 0
     limits: Limits | None = None
     missing: tuple[str, ...] = ()

@@ -30,7 +30,6 @@ from kernelgen.solution.file import read_solution
 _NAME = Path("candidate.py")
 # Verdicts that the journal does not keep: those that are the grader's own fault.
 _MOST_FAULTS = 256
-_FIRST_GUESS_S = 5.0
 _MOST_TRIES = 2
 _DEADLY = (
     f"taken up {_MOST_TRIES} times, and each time the service ended while this was graded, at last "
@@ -122,15 +121,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class QueueFull(Exception):  # noqa: N818 (a state, not a mistake)
-    """No more is taken for now.
-
-    Args:
-        retry_after_s: when there will be room, by the rate so far.
-    """
-
-    def __init__(self, retry_after_s: float) -> None:
-        super().__init__(f"the queue is full; ask again in {retry_after_s:.0f} s")
-        self.retry_after_s = retry_after_s
+    """No more is taken for now."""
 
 
 class _Job:
@@ -169,8 +160,6 @@ class Desk:
         self._folder.mkdir(exist_ok=True, mode=0o700)
         self._jobs: dict[str, _Job] = {}
         self._faults: OrderedDict[str, Verdict] = OrderedDict()
-        self._mean_s = _FIRST_GUESS_S
-        self._last = time.monotonic()
 
     @property
     def waiting(self) -> int:
@@ -230,7 +219,7 @@ class Desk:
         job = self._jobs.get(number)
         if job is None:
             if len(self._jobs) >= self._settings.queue and not resumed:
-                raise QueueFull(max(1.0, self._mean_s))
+                raise QueueFull
             self._faults.pop(number, None)
             job = self._jobs[number] = _Job()
             grade = self._grade(number, job, request, options)
@@ -256,10 +245,7 @@ class Desk:
             file.unlink(missing_ok=True)
         finally:
             del self._jobs[number]
-        now = time.monotonic()
-        self._mean_s += 0.1 * (now - max(begun, self._last) - self._mean_s)
-        self._last = now
-        self._finished(verdict, now - begun)
+        self._finished(verdict, time.monotonic() - begun)
 
     async def _verdict(self, number: str, request: Request, options: GradeOptions) -> Verdict:
         """Have it graded; what an earlier service had not outlived, by itself, and but once."""

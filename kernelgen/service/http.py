@@ -2,7 +2,6 @@
 
 import contextlib
 import hmac
-import math
 from collections.abc import AsyncIterator, Callable
 from typing import Annotated, Any
 
@@ -25,6 +24,7 @@ from kernelgen.service.desk import Desk, JobState, QueueFull, Request, Settings
 from kernelgen.service.grader import Grader
 
 _LONGEST_WAIT_S = 60.0
+_RETRY_AFTER_S = 5
 _PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
 _BUCKETS_S = (0.25, 0.5, 1, 2, 5, 10, 20, 60, 120, 300, 600)
 
@@ -81,8 +81,9 @@ def _refuse(_: Any, error: UserError) -> Response[Refusal]:
     return _refusal(400, str(error))
 
 
-def _busy(_: Any, full: QueueFull) -> Response[Refusal]:
-    return _refusal(429, str(full), {"Retry-After": f"{math.ceil(full.retry_after_s)}"})
+def _busy(_: Any, __: QueueFull) -> Response[Refusal]:
+    detail = f"the queue is full; ask again in {_RETRY_AFTER_S} s"
+    return _refusal(429, detail, {"Retry-After": str(_RETRY_AFTER_S)})
 
 
 def _full(_: Any, error: OSError) -> Response[Refusal]:

@@ -9,7 +9,6 @@ import msgspec
 
 from kernelgen.problem.python_text import NotPythonError, bound_names, parse_python
 from kernelgen.problem.record import Problem
-from kernelgen.solution.advice import advice_findings
 from kernelgen.solution.file import SolutionFile
 from kernelgen.solution.finding import Finding, error
 from kernelgen.solution.imports import import_findings, name_findings
@@ -68,5 +67,4 @@ def _findings(
         *name_findings(source, facts.undefined, lent.uses),
         *(kernel_findings(source) if problem.require == "own_kernel" else ()),
         *name_of_extension_findings(source),
-        *advice_findings(source, facts),
     ]

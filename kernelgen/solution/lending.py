@@ -6,6 +6,7 @@ text that has been reduced here: the statements that bind what is asked for, and
 
 import ast
 import functools
+from collections.abc import Iterator
 from collections.abc import Set as AbstractSet
 
 import msgspec
@@ -18,7 +19,6 @@ from kernelgen.problem.python_text import (
     name_uses,
     parse_python,
 )
-from kernelgen.solution.reference_facts import module_constants
 from kernelgen.solution.source import IGNORED_FUNCTIONS, is_main_block
 
 _IMPORT = ast.Import | ast.ImportFrom
@@ -65,7 +65,7 @@ def lent_to(text: str, reference: str | None) -> Lent:
         return Lent()
     # Whatever happens in blocks. A function finds what is bound by the time of its call, the
     # module's own code only what is bound above it.
-    always = {name for name, _ in module_constants(tree)}
+    always = set(_assigned_names(tree))
     always |= {node.name for node in tree.body if isinstance(node, _DEFINITION)}
     imported = [alias for node in tree.body if isinstance(node, _IMPORT) for alias in node.names]
     always |= {alias.asname or alias.name.partition(".")[0] for alias in imported}
@@ -147,3 +147,12 @@ def _is_constant(part: _Part, imported: AbstractSet[str]) -> bool:
 
 def _is_star_import(node: ast.AST) -> bool:
     return isinstance(node, ast.ImportFrom) and node.names[0].name == "*"
+
+
+def _assigned_names(tree: ast.Module) -> Iterator[str]:
+    """Yield the name of each plain assignment at module level."""
+    for node in tree.body:
+        targets = node.targets if isinstance(node, ast.Assign) else []
+        if isinstance(node, ast.AnnAssign) and node.value:
+            targets = [node.target]
+        yield from (target.id for target in targets if isinstance(target, ast.Name))

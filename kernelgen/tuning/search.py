@@ -19,6 +19,7 @@ from kernelgen.grading.verdict import Verdict
 from kernelgen.problem.record import Backend, Problem, device_of
 from kernelgen.rendering import schedule_table
 from kernelgen.rendering.solution import render
+from kernelgen.report.columns import decimal
 from kernelgen.report.progress import Reporter
 
 PRESENT = "the present schedule"
@@ -88,9 +89,7 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
         return max(max(times) - min(times) for times in (self.present_ms, self.best_ms))
 
 
-def tune(
-    target: Target, grade: Grade, budget_s: float, clock: Callable[[], float] = time.monotonic
-) -> Found:
+def tune(target: Target, grade: Grade, budget_s: float) -> Found:
     """Search for a faster schedule; nothing is written.
 
     Where the present schedule does not pass, there is nothing to compare with, and its verdict is
@@ -100,18 +99,17 @@ def tune(
         target: what is tuned.
         grade: grades a solution.
         budget_s: wall time of the search; what has begun is finished, and six grades follow.
-        clock: in seconds.
 
     Raises:
         KernelgenFault: the grader's own processes cannot be started.
     """
     search = _Search(target, grade)
-    ends = clock() + budget_s
+    ends = time.monotonic() + budget_s
     first = search.tried(search.present)
     assert first is not None, "the first of all schedules was graded before"
     if first.timing is None:
         return Found(verdicts=(first,))
-    complete = search.descend(first, lambda: clock() >= ends)
+    complete = search.descend(first, lambda: time.monotonic() >= ends)
     best = None if search.best == search.present else search.best
     by_turns = {} if best is None else search.by_turns()
     found = Found(
@@ -225,3 +223,30 @@ def grader(target: Target, reporter: Reporter[Verdict]) -> Iterator[Grade]:
             return next(ended([future])).result()
 
         yield graded
+
+
+def closing(found: Found, target: Target, budget_s: float, outcome: str) -> Iterator[str]:
+    """Yield what was tried, how the fastest compares with the present schedule, and the outcome.
+
+    `outcome` is what becomes of a faster one, such as `recorded`.
+    """
+    name = target.problem.name
+    tried = len(found.verdicts) - len(found.present_ms) - len(found.best_ms)
+    text = f"{tried} schedules tried on {found.verdicts[0].device or target.arch}"
+    yield text if found.complete else f"{text}; the budget of {budget_s:g} s was spent first"
+    if found.best is None:
+        yield f"{name}: the present schedule stays, nothing was clearly faster"
+        return
+    if found.best_ms:
+        whole = median(found.present_ms)
+        gain, spread = (f"{100 * part / whole:.1f} %" for part in (found.gain_ms, found.spread_ms))
+        times = (" ".join(map(decimal, one)) for one in (found.best_ms, found.present_ms))
+        yield (
+            f"fastest: {target.words(found.best)}: {' ms by turns with '.join(times)} ms of the "
+            f"present one; {gain} faster, where grades of one schedule differ by {spread}"
+        )
+    if found.entry is None:
+        yield f"{name}: the present schedule stays, that is no sure gain"
+    else:
+        numbers = schedule_table.in_words(found.entry) or "the defaults"
+        yield f"{name}: {outcome} for {target.arch}: {numbers}"

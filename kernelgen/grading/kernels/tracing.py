@@ -6,7 +6,6 @@ import tempfile
 import warnings
 from collections.abc import Callable
 from pathlib import Path
-from statistics import fmean
 from time import process_time
 from typing import Any, TypeVar
 
@@ -122,7 +121,6 @@ def spans_us(
     return Spans(
         spans_us=tuple(trace.span_us for trace in traces),
         elapsed_ms=elapsed_ms,
-        launches=fmean(trace.launches for trace in traces),
     )
 
 

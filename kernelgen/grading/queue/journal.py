@@ -140,7 +140,7 @@ class Journal(contextlib.AbstractContextManager["Journal"]):
         """Write what waits, all of it or nothing."""
         data = b"".join(line for _, line in self._unwritten)
         try:
-            write_at(self._file.fileno(), data, self._end)
+            _write_at(self._file.fileno(), data, self._end)
             os.fdatasync(self._file.fileno())
         except OSError as error:
             self.problem = f"{self.path}: cannot be written: {error.strerror}"
@@ -190,7 +190,7 @@ class Journal(contextlib.AbstractContextManager["Journal"]):
         return place
 
 
-def write_at(descriptor: int, data: bytes, place: int) -> None:
+def _write_at(descriptor: int, data: bytes, place: int) -> None:
     """Write all of some bytes at a place; raises OSError, such as where the disk is full."""
     left = memoryview(data)
     while left:

@@ -11,7 +11,6 @@ from kernelgen.grading.verdict import (
     Correctness,
     EffectivePrecision,
     KernelUse,
-    Launches,
     SanitizerRecord,
     Status,
 )
@@ -93,7 +92,6 @@ class Evidence:
         self.pins: Pins | None = None
         self.sanitizer: SanitizerRecord | None = None
         self.kernels: tuple[KernelUse, ...] = ()
-        self.launches: Launches | None = None
         self.timing: Timing | None = None
         self.printed = ""
         self.device_fault = ""

@@ -205,7 +205,6 @@ class FileGrading:
             build=found.build,
             sanitizer=found.sanitizer,
             kernels=found.kernels,
-            launches=found.launches,
             containment=found.containment,
             overrides=self._options.overrides(),
             warnings=(*map(encodable, self._notes), *found.warnings),

@@ -7,12 +7,10 @@ from pathlib import Path
 import msgspec
 
 from kernelgen.errors import ExitCode, UserError
-from kernelgen.grading.launch import scratch_folder
 from kernelgen.grading.options import GradeOptions, Observer, compiles_baselines
 from kernelgen.grading.queue.identity import versions
 from kernelgen.grading.queue.job import Job
 from kernelgen.grading.queue.journal import Journal
-from kernelgen.grading.queue.spool import Spool
 from kernelgen.grading.supervisor.crew import Crew, ended
 from kernelgen.grading.tools.sanitizer import find_sanitizer
 from kernelgen.grading.verdict import SCHEMA_VERSION, Run, Verdict
@@ -103,31 +101,31 @@ def grade_jobs(
     if observer is not None:
         observer.begin([str(job.path) for job in queue])
     waiting: dict[Future[Verdict], int] = {}
-    with scratch_folder() as scratch, Spool(scratch / "verdicts") as spool:
+    verdicts: dict[int, Verdict] = {}
 
-        def keep(future: Future[Verdict]) -> None:
-            spool.add(waiting[future], future.result())
-            del waiting[future]
+    def keep(future: Future[Verdict]) -> None:
+        verdicts[waiting[future]] = future.result()
+        del waiting[future]
 
-        try:
-            with crew:
-                if journal is not None and journal.count < len(queue):
-                    crew.start()
-                for index, job in enumerate(queue):
-                    future = crew.submit(job, observer, index)
-                    waiting[future] = index
-                    if future.done():  # found in the journal
-                        keep(future)
-                for future in ended(waiting):
+    try:
+        with crew:
+            if journal is not None and journal.count < len(queue):
+                crew.start()
+            for index, job in enumerate(queue):
+                future = crew.submit(job, observer, index)
+                waiting[future] = index
+                if future.done():  # found in the journal
                     keep(future)
-        except (KeyboardInterrupt, SystemExit) as stop:
-            for future in list(waiting):
-                if future.done() and not future.cancelled() and future.exception() is None:
-                    keep(future)
-            code = stop.code if isinstance(stop, SystemExit) else None
-            code = code if isinstance(code, int) else ExitCode.INTERRUPTED
-            raise Interrupted(_run(spool.read(), queue, crew), code) from None
-        return _run(spool.read(), queue, crew)
+            for future in ended(waiting):
+                keep(future)
+    except (KeyboardInterrupt, SystemExit) as stop:
+        for future in list(waiting):
+            if future.done() and not future.cancelled() and future.exception() is None:
+                keep(future)
+        code = stop.code if isinstance(stop, SystemExit) else None
+        code = code if isinstance(code, int) else ExitCode.INTERRUPTED
+        raise Interrupted(_run(verdicts, queue, crew), code) from None
+    return _run(verdicts, queue, crew)
 
 
 def _job(file: Path, options: GradeOptions, problem: Problem | UserError | None) -> Job:
@@ -149,10 +147,13 @@ def require_tools(options: GradeOptions) -> None:
         require_namespaces()
 
 
-def _run(verdicts: tuple[Verdict, ...], queue: Sequence[Job], crew: Crew) -> Run:
+def _run(verdicts: Mapping[int, Verdict], queue: Sequence[Job], crew: Crew) -> Run:
     imports = dict.fromkeys(name for job in queue for name in job.options.allow_imports)
-    environment = versions(tuple(imports)) | crew.environment
-    return Run(schema=SCHEMA_VERSION, environment=environment, verdicts=verdicts)
+    return Run(
+        schema=SCHEMA_VERSION,
+        environment=versions(tuple(imports)) | crew.environment,
+        verdicts=tuple(verdicts[index] for index in sorted(verdicts)),
+    )
 
 
 def usual_jobs(options: GradeOptions, gpus: int = 1) -> int:

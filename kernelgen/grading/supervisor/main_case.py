@@ -238,7 +238,7 @@ class MainCase:
         reference = None
         if check.needs_reference:
             reference = self._dialogue.ask_oracle(m.TraceReference())
-        check.conclude(self._evidence, reference, self._second.launches)
+        check.conclude(self._evidence, reference)
 
     def _trace_batches(self, check: KernelCheck, confirming: Confirming | None) -> None:
         if confirming is not None:

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Iterable
-from statistics import fmean
 
 import msgspec
 
@@ -17,7 +16,7 @@ from kernelgen.grading.kernels.own import (
 from kernelgen.grading.supervisor.dialogue import Dialogue
 from kernelgen.grading.supervisor.evidence import Evidence
 from kernelgen.grading.timing.times import CANDIDATE
-from kernelgen.grading.verdict import Launches, Status
+from kernelgen.grading.verdict import Status
 from kernelgen.grading.wire import messages as m
 from kernelgen.grading.wire.trace import Trace
 from kernelgen.problem.record import Device, Problem
@@ -120,12 +119,8 @@ class KernelCheck:
             return True
         return any(disputed(call.trace, self._declared) for call in self._judged)
 
-    def conclude(
-        self, evidence: Evidence, reference: Trace | None, launches: float | None = None
-    ) -> None:
+    def conclude(self, evidence: Evidence, reference: Trace | None) -> None:
         """Put the kernels into the evidence and judge them.
-
-        `launches` are the kernels of a call of the reference, where they were counted elsewhere.
 
         Raises:
             Judged: NO_CUSTOM_KERNEL; or TAMPERED, where the profiler works in the oracle and not
@@ -145,11 +140,6 @@ class KernelCheck:
         evidence.kernels = kernel_uses(
             traces, self._declared, on_gpu=on_gpu, reference=known if on_gpu else None
         )
-        if on_gpu and not any(trace.unseen_graphs for trace in traces):
-            if known is not None:
-                launches = known.launches
-            mine = fmean(trace.launches for trace in traces)
-            evidence.launches = Launches(candidate=mine, reference=launches)
         self._warn(evidence, traces, known)
         if known is None and not on_gpu:
             return
@@ -197,7 +187,6 @@ class SecondClockReader:
     Attributes:
         events_us: what two events add to a time by this clock; None before `start`, and where there
             is no such clock.
-        launches: kernels a call of the reference as written; None if it was not read.
         spans_us: from the start of a call's first kernel to the end of its last.
         beside_ms: the same calls by events.
     """
@@ -205,7 +194,6 @@ class SecondClockReader:
     def __init__(self, dialogue: Dialogue) -> None:
         self._dialogue = dialogue
         self.events_us: float | None = None
-        self.launches: float | None = None
         self.spans_us: dict[str, tuple[float, ...]] = {}
         self.beside_ms: dict[str, tuple[float, ...]] = {}
 
@@ -234,8 +222,6 @@ class SecondClockReader:
         for name in names:
             found = self._dialogue.ask_oracle(m.SpanBaseline(name=name, calls=calls))
             self._add(name, found.spans_us, found.elapsed_ms)
-            if name == "eager":
-                self.launches = found.launches
 
     def _add(self, subject: str, spans_us: tuple[float, ...], ms: tuple[float, ...]) -> None:
         self.spans_us[subject] = (*self.spans_us.get(subject, ()), *spans_us)

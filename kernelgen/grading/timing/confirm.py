@@ -323,13 +323,10 @@ def batch_bytes_of(gpu_bytes: int | None) -> int:
 
 def _calls_a_batch(device: str, claim: Claim, batch_ms: float | None = None) -> int:
     by_time = math.ceil((batch_ms or BATCH_MS[device]) / max(claim.device_ms, 1e-6))
-    most = min(by_time, _calls_in_memory(claim), _MOST_CALLS[device])
+    in_memory = claim.batch_bytes // max(claim.call_bytes, 1)
+    most = min(by_time, in_memory, _MOST_CALLS[device])
     if device == "cuda":
         most = min(most, int(_ENQUEUED_MS / max(claim.host_ms, 1e-6)))
     if claim.reference_ms is not None:
         most = min(most, int(_OF_REFERENCE_MS / max(claim.reference_ms, 1e-6)))
     return max(1, most)
-
-
-def _calls_in_memory(claim: Claim) -> int:
-    return claim.batch_bytes // max(claim.call_bytes, 1)

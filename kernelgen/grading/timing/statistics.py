@@ -92,9 +92,8 @@ def speedup(baseline_ms: Sequence[float], candidate_ms: Sequence[float]) -> Spee
     Raises:
         ValueError: the lists differ in length, or there are fewer than two blocks.
     """
-    if len(baseline_ms) != len(candidate_ms):
-        raise ValueError("the samples are not paired")
-    ratios = block_ratios(baseline_ms, candidate_ms)
+    pairs = zip(baseline_ms, candidate_ms, strict=True)
+    ratios = [baseline / candidate for baseline, candidate in pairs]
     low, high = _interval(ratios)
     step_ms = resolution_ms(baseline_ms, candidate_ms)
     coarse = _coarse_bounds(median(baseline_ms), median(candidate_ms), step_ms)
@@ -126,11 +125,6 @@ def unpaired_speedup(
     coarse = _coarse_bounds(median(before), median(after), step)
     interval = (min(low / most, coarse[0]), max(high / least, coarse[1]))
     return Speedup(median=estimate, ci95=interval)
-
-
-def block_ratios(baseline_ms: Sequence[float], candidate_ms: Sequence[float]) -> list[float]:
-    """Return baseline over candidate of each block."""
-    return [top / bottom for top, bottom in zip(baseline_ms, candidate_ms, strict=True)]
 
 
 def _interval(values: Sequence[float]) -> tuple[float, float]:

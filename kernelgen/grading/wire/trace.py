@@ -80,11 +80,6 @@ class Trace(msgspec.Struct, frozen=True, kw_only=True):
     missing: Annotated[str, msgspec.Meta(max_length=MAX_NAME)] = ""
 
     @property
-    def launches(self) -> int:
-        """How many kernels ran on the GPU."""
-        return sum(work.count for work in self.works if work.kind == "kernel")
-
-    @property
     def recorded(self) -> int:
         """How many pieces of work the profiler took down."""
         return sum(work.count for work in (*self.works, *self.operators))

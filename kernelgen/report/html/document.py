@@ -2,7 +2,7 @@
 
 import hashlib
 from base64 import b64encode
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
@@ -13,42 +13,34 @@ from kernelgen import __version__
 from kernelgen.grading.verdict import OWN_KERNELS
 from kernelgen.report import numbers, plan
 from kernelgen.report.columns import tone
+from kernelgen.report.console import tracked
 from kernelgen.report.html.highlight import highlighted
 from kernelgen.report.html.overview import charts_of, counts_of, short
-from kernelgen.report.html.solution import Entry, cut, entries_of, gist, log_end, subject_table
+from kernelgen.report.html.solution import cut, entries_of, gist, log_end, subject_table
 from kernelgen.report.outcome import title
 from kernelgen.report.printable import printable_block
 from kernelgen.report.reading import Recorded, as_one
-from kernelgen.report.suite import suite_facts, suite_figures
+from kernelgen.report.suite import suite_facts
 
 _TEMPLATES = Path(__file__).parent / "templates"
 # Up to so many, every section stands open; more are opened where a link leads to them.
 _MOST_UNFOLDED = 8
 
 
-def page(recorded: Sequence[Recorded], each: Callable[[], None] = lambda: None) -> str:
-    """Return runs as one HTML document that loads nothing; the same runs give the same text.
-
-    `each` is called after each solution.
-    """
+def page(recorded: Sequence[Recorded]) -> str:
+    """Return runs as one HTML document that loads nothing; the same runs give the same text."""
     run = as_one(recorded)
     entries = entries_of(recorded)
     style = (_TEMPLATES / "page.css").read_text(encoding="utf-8")
     script = (_TEMPLATES / "page.js").read_text(encoding="utf-8")
-
-    def sections() -> Iterator[Entry]:
-        for entry in entries:
-            yield entry
-            each()
-
     return _environment().get_template("page.html.jinja").render(
         title=title(run),
         version=__version__,
         counts=counts_of(entries),
-        figures=list(suite_facts(suite_figures(run))),
+        figures=list(suite_facts(run)),
         entries=entries,
         charts=charts_of(entries),
-        sections=sections(),
+        sections=tracked(entries, "page"),  # hundreds of sources take seconds
         unfolded=len(entries) <= _MOST_UNFOLDED,
         recorded=recorded,
         style=Markup(style),  # noqa: S704 - a file of ours

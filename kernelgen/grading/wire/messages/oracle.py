@@ -413,12 +413,10 @@ class Spans(Message, frozen=True, kw_only=True):
     Attributes:
         spans_us: by CUPTI's time stamps, one a call.
         elapsed_ms: of the same calls, in the way in which they are timed otherwise.
-        launches: kernels a call, on average.
     """
 
     spans_us: tuple[float, ...] = ()
     elapsed_ms: tuple[float, ...] = ()
-    launches: float | None = None
 
 
 class SpanBaseline(Request[Spans], frozen=True, kw_only=True):
