@@ -2,6 +2,7 @@
 
 import errno
 import io
+import json
 import re
 import signal
 import subprocess
@@ -9,17 +10,16 @@ import sys
 from pathlib import Path
 
 import click
-import msgspec
 import pytest
 from click.testing import CliRunner, Result
 from rich.console import Console
 
 from kernelgen import __version__, cli
 from kernelgen.cli import program
-from kernelgen.cli.list import show
+from kernelgen.cli.list import Row, show
 from kernelgen.errors import ToolchainError, UserError
 from kernelgen.installation import problems_folder
-from kernelgen.problem.library import load_problem, problem_names
+from kernelgen.problem.library import problem_names
 
 
 def run(*arguments: str) -> Result:
@@ -152,27 +152,28 @@ def test_list_is_one_line_a_problem_when_piped() -> None:
 
 
 @pytest.mark.parametrize(("width", "whole"), [(120, True), (40, False)])
-def test_a_narrow_terminal_gets_fewer_columns_and_whole_names(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, width: int, *, whole: bool
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    solution = Path("solutions/a_name_of_many_letters.py")
-    solution.parent.mkdir()
-    solution.touch()
-    row = msgspec.structs.replace(
-        load_problem("softmax"), name=solution.stem, constants={"n": 3}, kernelbench="1/23"
+def test_a_narrow_terminal_gets_fewer_columns_and_whole_names(width: int, *, whole: bool) -> None:
+    row = Row(
+        name="a_name_of_many_letters",
+        summary="what it computes",
+        constants={"n": 3},
+        cases=2,
+        solution="a_solution_of_many_letters",
+        kernelbench="1/23",
+        path="problems/a_name_of_many_letters.yaml",
     )
     file = io.StringIO()
     show([row], Console(file=file, width=width))
     heading, line = file.getvalue().splitlines()
     assert heading.startswith("problem")
     assert line.startswith("a_name_of_many_letters ")
-    assert ("n=3" in line, str(solution) in line) == (whole, whole)
+    assert ("n=3" in line, "a_solution_of_many_letters" in line) == (whole, whole)
 
 
 def test_eighty_columns_have_summaries_and_numbers() -> None:
     file = io.StringIO()
-    show([load_problem(name) for name in problem_names()], Console(file=file, width=80))
+    rows = [Row(**row) for row in json.loads(run("list", "--json").stdout)]
+    show(rows, Console(file=file, width=80))
     heading, *lines = file.getvalue().splitlines()
     assert heading.split() == ["problem", "summary", "KernelBench"]
     assert all(len(line) <= 80 for line in lines)
@@ -184,13 +185,13 @@ def test_list_says_where_a_solution_is(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.chdir(tmp_path)
     (tmp_path / "solutions").mkdir()
     (tmp_path / "solutions" / "groupnorm.py").touch()
-    heading, *lines = [line.split("\t") for line in run("list").stdout.splitlines()]
-    rows = {line[0]: dict(zip(heading, line, strict=True)) for line in lines}
+    rows = {row["name"]: row for row in json.loads(run("list", "--json").stdout)}
 
     assert rows["groupnorm"]["solution"] == "solutions/groupnorm.py"
-    assert rows["instancenorm"]["solution"] == "-"
-    assert rows["groupnorm"]["KernelBench"] == "1/35"
-    assert rows["instancenorm_1d"]["KernelBench"] == "-"
+    assert rows["instancenorm"]["solution"] is None
+    assert rows["groupnorm"]["constants"]["spatial"] == [512, 512]
+    assert rows["groupnorm"]["kernelbench"] == "1/35"
+    assert rows["instancenorm_1d"]["kernelbench"] is None
 
 
 def test_a_broken_problem_does_not_hide_the_others(

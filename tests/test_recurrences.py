@@ -17,8 +17,8 @@ torch = pytest.importorskip("torch")
 
 
 @pytest.fixture
-def every_length_pays() -> Iterator[None]:
-    with mock.patch.object(recurrence, "_LEAST_STEPS", 1):
+def every_size_pays() -> Iterator[None]:
+    with mock.patch.multiple(recurrence, _LEAST_STEPS=1, _LEAST_WEIGHTS=0):
         yield
 
 
@@ -44,6 +44,9 @@ LAYERS = [
     ("LSTM(4, 35, batch_first=True)", "5,3,4", "1,5,35"),
     ("GRU(4, 70, bidirectional=True)", "3,2,4", "2,2,70"),
     ("RNN(2, 130)", "3,5,2", "1,5,130"),
+    # Weights in shared memory.
+    ("LSTM(3, 420)", "2,1,3", "1,1,420"),
+    ("RNN(3, 640)", "2,2,3", "1,2,640"),
     ("LSTM(7, 6, num_layers=3, bidirectional=True)", "4,9,7", "6,9,6"),
     ("GRU(7, 6, num_layers=2, bias=False, batch_first=True)", "2,6,7", "2,2,6"),
     # One step, without and with others.
@@ -52,7 +55,7 @@ LAYERS = [
 ]
 
 
-@pytest.mark.usefixtures("every_length_pays")
+@pytest.mark.usefixtures("every_size_pays")
 @pytest.mark.parametrize("sample", LAYERS)
 def test_layers(sample: tuple[str, str, str], tmp_path: Path, compiled_folder: Path) -> None:
     it = planned(tmp_path, compiled_folder, sample, "cpu")
@@ -63,16 +66,21 @@ def test_layers(sample: tuple[str, str, str], tmp_path: Path, compiled_folder: P
 
 
 @pytest.mark.gpu
-@pytest.mark.usefixtures("every_length_pays")
+@pytest.mark.usefixtures("every_size_pays")
 @pytest.mark.parametrize(
     "sample",
-    [*LAYERS, ("LSTM(20, 400)", "30,5,20", "1,5,400"), ("GRU(9, 256)", "70,40,9", "1,40,256")],
+    [
+        *LAYERS,
+        ("LSTM(20, 400)", "30,5,20", "1,5,400"),
+        ("LSTM(20, 512, bidirectional=True)", "30,5,20", "2,5,512"),
+        ("GRU(9, 256)", "70,40,9", "1,40,256"),
+    ],
 )
 def test_layers_on_a_gpu(sample: tuple[str, str, str], tmp_path: Path) -> None:
     planned(tmp_path, tmp_path, sample, "cuda").check()
 
 
-@pytest.mark.usefixtures("every_length_pays")
+@pytest.mark.usefixtures("every_size_pays")
 def test_other_sizes_layouts_and_values(tmp_path: Path, compiled_folder: Path) -> None:
     it = planned(tmp_path, compiled_folder, ("GRU(4, 6)", "5,3,4", "1,3,6"), "cpu")
     for steps, sequences in ((1, 1), (2, 7), (9, 2)):
@@ -91,7 +99,7 @@ def test_other_sizes_layouts_and_values(tmp_path: Path, compiled_folder: Path) -
         it.run(x, torch.randn(1, 1, 6))
 
 
-@pytest.mark.usefixtures("every_length_pays")
+@pytest.mark.usefixtures("every_size_pays")
 def test_only_what_is_read_is_made(tmp_path: Path, compiled_folder: Path) -> None:
     for forward in ("self.rnn(x)[0]", "self.rnn(x)[1][0]", "self.rnn(x)[1][1]"):
         layers = "self.rnn = nn.LSTM(4, 5, num_layers=2)"
@@ -104,10 +112,11 @@ def test_only_what_is_read_is_made(tmp_path: Path, compiled_folder: Path) -> Non
 @pytest.mark.parametrize(
     ("layer", "steps"),
     [
-        ("LSTM(4, 8, proj_size=3)", 90),
-        ("GRU(4, 8, num_layers=2, dropout=0.5)", 90),
-        ("LSTM(4, 1000)", 90),  # more weights than a cluster's registers hold
-        ("LSTM(4, 8)", 20),
+        ("LSTM(4, 256, proj_size=3)", 90),
+        ("GRU(4, 256, num_layers=2, dropout=0.5)", 90),
+        ("LSTM(4, 1000)", 90),  # more weights than a cluster holds
+        ("LSTM(4, 256)", 15),
+        ("GRU(4, 128)", 90),
     ],
 )
 def test_others_stay_in_torch(layer: str, steps: int, tmp_path: Path) -> None:
@@ -122,9 +131,10 @@ def test_units_fit_a_cluster() -> None:
     for units, gates in product(range(1, 1200), (1, 3, 4)):
         g = spread_of(units, gates)
         if g is None:
-            assert units > 400
+            assert units > 512
             continue
         of_warp = g.of_lane * (4 if gates == 1 else 1)
         assert units <= g.blocks * g.of_block <= g.padded
         assert g.padded % 32 == g.of_block % of_warp == 0
+        assert 0 < g.held <= g.padded // 8
         assert g.of_block // of_warp <= 16

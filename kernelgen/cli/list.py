@@ -1,15 +1,16 @@
 """`kernelgen list`: the problems that have a name."""
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+import msgspec
 
 from kernelgen.errors import ExitCode, ProblemError
 from kernelgen.problem.library import problem_files
-from kernelgen.problem.record import ConstantValue, Problem
+from kernelgen.problem.record import ConstantValue
 from kernelgen.problem.yaml_file import read_yaml_problem
 
 if TYPE_CHECKING:
@@ -19,32 +20,67 @@ if TYPE_CHECKING:
 _SHORT = 32  # characters of a summary beside the longest name, in 80 columns
 
 
+class Row(msgspec.Struct, frozen=True, kw_only=True):
+    """One problem, in short; `kernelgen list --json` prints a list of these.
+
+    Attributes:
+        name: for `render`, `show` and `grade --problem`.
+        summary: one line.
+        constants: name -> value of the main case.
+        cases: how many cases a solution must get right, main included.
+        solution: path of its rendered solution under the current directory, or None.
+        kernelbench: level and number of the KernelBench problem that it is, or None.
+        path: of its file.
+    """
+
+    name: str
+    summary: str
+    constants: dict[str, ConstantValue]
+    cases: int
+    solution: str | None
+    kernelbench: str | None
+    path: str
+
+
 @click.command()
-def command() -> int:
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
+def command(*, as_json: bool) -> int:
     """List the problems: those in ./problems, and those that come with kernelgen.
 
     On a terminal this is a table; piped, it is a heading and one line a problem, with tabs.
     """
     files = problem_files()
-    problems = [problem for problem in map(_read, files) if problem is not None]
-    if sys.stdout.isatty():
+    rows = [row for row in map(_row, files) if row is not None]
+    if as_json:
+        click.echo(msgspec.json.format(msgspec.json.encode(rows)).decode())
+    elif sys.stdout.isatty():
         from kernelgen.report.console import console_for
 
-        show(problems, console_for(stderr=False))
+        show(rows, console_for(stderr=False))
     else:
         click.echo("\t".join(name for name, *_ in _COLUMNS))
-        for problem in problems:
-            click.echo("\t".join(cell(problem) for *_, cell in _COLUMNS))
-    return ExitCode.OK if len(problems) == len(files) else ExitCode.USAGE
+        for row in rows:
+            click.echo("\t".join(cell(row) for *_, cell in _COLUMNS))
+    return ExitCode.OK if len(rows) == len(files) else ExitCode.USAGE
 
 
-def _read(file: Path) -> Problem | None:
-    """Return a problem, or None for a broken file, which does not hide the others."""
+def _row(file: Path) -> Row | None:
+    """Return a problem's row, or None for a broken file, which does not hide the others."""
     try:
-        return read_yaml_problem(file)
+        problem = read_yaml_problem(file)
     except ProblemError as error:
         click.echo(f"error: {error}", err=True)
         return None
+    solution = Path("solutions") / f"{problem.name}.py"
+    return Row(
+        name=problem.name,
+        summary=problem.summary,
+        constants=problem.constants,
+        cases=len(problem.all_cases()),
+        solution=str(solution) if solution.is_file() else None,
+        kernelbench=problem.kernelbench or None,
+        path=str(problem.path),
+    )
 
 
 def in_short(value: ConstantValue) -> str:
@@ -58,33 +94,28 @@ def _cut(text: str) -> str:
     return text if len(text) <= _SHORT else f"{text[: _SHORT - 1]}…"
 
 
-def _constants(problem: Problem) -> str:
-    return " ".join(f"{name}={in_short(value)}" for name, value in problem.constants.items())
+def _constants(row: Row) -> str:
+    return " ".join(f"{name}={in_short(value)}" for name, value in row.constants.items())
 
 
-def _solution(problem: Problem) -> str:
-    path = Path("solutions") / f"{problem.name}.py"
-    return str(path) if path.is_file() else "-"
-
-
-# Each with its rank: what is left out first where the table is too wide; `show` has it.
-_COLUMNS: tuple[tuple[str, int, Callable[[Problem], str]], ...] = (
-    ("problem", 0, lambda problem: problem.name),
-    ("summary", 2, lambda problem: problem.summary),
+# Each with its rank: what is left out first where the table is too wide; `show` and --json have it.
+_COLUMNS: tuple[tuple[str, int, Callable[[Row], str]], ...] = (
+    ("problem", 0, lambda row: row.name),
+    ("summary", 2, lambda row: row.summary),
     ("constants", 5, _constants),
-    ("cases", 3, lambda problem: str(len(problem.all_cases()))),
-    ("solution", 4, _solution),
-    ("KernelBench", 1, lambda problem: problem.kernelbench or "-"),
+    ("cases", 3, lambda row: str(row.cases)),
+    ("solution", 4, lambda row: row.solution or "-"),
+    ("KernelBench", 1, lambda row: row.kernelbench or "-"),
 )
 
 
-def show(problems: Sequence[Problem], console: "Console") -> None:
+def show(rows: list[Row], console: "Console") -> None:
     """Print a table, without the columns that a narrow console has no room for."""
     from kernelgen.report.table import Column, print_table
 
-    short = Column[Problem](heading="summary", rank=1, cell=lambda problem: _cut(problem.summary))
+    short = Column[Row](heading="summary", rank=1, cell=lambda row: _cut(row.summary))
     columns = [
         Column(heading=n, rank=rank, cell=cell, narrower=short if n == "summary" else None)
         for n, rank, cell in _COLUMNS
     ]
-    print_table(columns, problems, console)
+    print_table(columns, rows, console)

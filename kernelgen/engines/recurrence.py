@@ -1,6 +1,7 @@
 """A recurrence: the steps of an LSTM, a GRU or an RNN, after the products of its inputs."""
 
 from collections.abc import Collection, Mapping
+from itertools import product
 from typing import Literal, NamedTuple, cast
 
 import msgspec
@@ -20,11 +21,12 @@ _RESULTS = ("states", "last", "cells")
 _WARP, _PARTS = 32, 8
 _MOST_WARPS = 16  # of a block
 _BLOCKS = (1, 2, 4, 8, 16)  # of a cluster
-_REGISTERS = 1 << 16
+_REGISTERS, _MOST_REGISTERS = 1 << 16, 176  # of a multiprocessor, and of a thread
 _OTHER_REGISTERS = 48  # of a thread, beside its weights
-# With more sequences, clusters take turns, and torch multiplies all of a step at once. Of fewer
-# steps, the launches of each layer are not won back.
-_MOST_SEQUENCES, _LEAST_STEPS = 256, 64
+_SHARED_BYTES = 200 << 10  # of a block, for weights
+# With more sequences, clusters take turns, and torch multiplies all of a step at once. Fewer steps
+# do not win the launches of each layer back, and fewer weights cuDNN keeps in a kernel as well.
+_MOST_SEQUENCES, _LEAST_STEPS, _LEAST_WEIGHTS = 256, 16, 60_000
 
 
 class Recurrence(Kernel, frozen=True, kw_only=True, tag="recurrence"):
@@ -53,12 +55,15 @@ class Spread(NamedTuple):
         blocks: of a cluster.
         of_block, of_lane: units; a warp's lanes are four gates, or four groups of units.
         padded: number of units in a product, with zeros.
+        held: weights that a lane has in registers for each of its units, of an eighth of `padded`;
+            it has the rest in shared memory.
     """
 
     blocks: int
     of_block: int
     of_lane: int
     padded: int
+    held: int
 
 
 class RecurrenceEngine(Engine[Recurrence]):
@@ -115,15 +120,20 @@ class RecurrenceEngine(Engine[Recurrence]):
 
 
 def spread_of(units: int, gates: int) -> Spread | None:
-    """Return how units are spread over the smallest cluster; None if none holds their weights."""
-    for blocks in _BLOCKS:
-        for of_lane in (1, 2):
+    """Return how units are spread over the smallest cluster; None if none holds their weights.
+
+    Those are in registers where any cluster's hold all.
+    """
+    for shared_bytes in (0, _SHARED_BYTES):
+        for blocks, of_lane in product(_BLOCKS, (1, 2)):
             of_warp = of_lane * (4 if gates == 1 else 1)
             warps = -(-units // (blocks * of_warp))
             padded = -(-blocks * warps * of_warp // _WARP) * _WARP
-            room = _REGISTERS // (warps * _WARP) - _OTHER_REGISTERS
-            if warps <= _MOST_WARPS and of_lane * padded // _PARTS <= min(room, 128):
-                return Spread(blocks, warps * of_warp, of_lane, padded)
+            registers = min(_REGISTERS // (warps * _WARP), _MOST_REGISTERS) - _OTHER_REGISTERS
+            held = min(registers // of_lane, padded // _PARTS)
+            rest_bytes = 4 * (padded // _PARTS - held) * of_lane * warps * _WARP
+            if warps <= _MOST_WARPS and rest_bytes <= shared_bytes:
+                return Spread(blocks, warps * of_warp, of_lane, padded, held)
     return None
 
 
@@ -157,6 +167,7 @@ class _Layers:
             and (not given["train"] or given["dropout"] == 0)
             and 0 < sequences <= _MOST_SEQUENCES
             and steps >= _LEAST_STEPS
+            and gates * self._units**2 >= _LEAST_WEIGHTS
             and spread_of(self._units, gates) is not None
         )
 
