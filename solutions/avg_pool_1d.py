@@ -2,7 +2,7 @@
 # problem: avg_pool_1d
 # source: avg_pool_1d.yaml (sha256 05ab9f0bb70b256d)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 e2afb68830b1529c)
+# templates: frame/head.py.jinja (sha256 d3561ed77ce87157)
 # render again: kernelgen render avg_pool_1d
 """1-D average pooling with padding and stride 1.
 
@@ -318,8 +318,8 @@ def _mean_pool(x: torch.Tensor) -> torch.Tensor:
     """Return the mean of x in windows of 8."""
     x = _readable("x", x, torch.float32)
     shape = x.shape
-    if len(shape) <= 1:
-        raise ValueError(f"expected 2 dimensions or more, got {tuple(shape)}")
+    if len(shape) <= 1 or not shape[-2]:
+        raise ValueError(f"expected channels and 1 dimensions, got {tuple(shape)}")
     windows = ((8, 1, 4, 1, False),)
     counts = [_windows(size, *window) for size, window in zip(shape[-1:], windows)]
     out = x.new_empty(*shape[:-1], *counts)

@@ -2,7 +2,7 @@
 # problem: conv2d_avg_pool_sigmoid_sum
 # source: conv2d_avg_pool_sigmoid_sum.yaml (sha256 f0887759fb84f5e3)
 # backend: cuda, sm_90a
-# templates: frame/head.py.jinja (sha256 e00647f0cea3a5e5)
+# templates: frame/head.py.jinja (sha256 2dace3dfdecfe587)
 # identities: the mean before conv2d, add
 # render again: kernelgen render conv2d_avg_pool_sigmoid_sum
 """2-D convolution, mean of windows, sigmoid, then the sum of an image.
@@ -1631,8 +1631,8 @@ def _mean_pool(pad: torch.Tensor) -> torch.Tensor:
     """Return the mean of pad in windows of 4 x 4."""
     pad = _readable("pad", pad, torch.float32)
     shape = pad.shape
-    if len(shape) <= 2:
-        raise ValueError(f"expected 3 dimensions or more, got {tuple(shape)}")
+    if len(shape) <= 2 or not shape[-3]:
+        raise ValueError(f"expected channels and 2 dimensions, got {tuple(shape)}")
     windows = ((4, 1, 0, 1, False), (4, 1, 0, 1, False))
     counts = [_windows(size, *window) for size, window in zip(shape[-2:], windows)]
     out = pad.new_empty(*shape[:-2], *counts)

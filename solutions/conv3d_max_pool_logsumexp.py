@@ -2,7 +2,7 @@
 # problem: conv3d_max_pool_logsumexp
 # source: conv3d_max_pool_logsumexp.yaml (sha256 8bec1003e7ddfb8a)
 # backend: cuda, sm_90a
-# templates: frame/head.py.jinja (sha256 082be5c616c086ec)
+# templates: frame/head.py.jinja (sha256 87f9c2ea644f8911)
 # render again: kernelgen render conv3d_max_pool_logsumexp
 """3-D convolution, maximum of windows, logsumexp of the channels, then ReLU.
 
@@ -1554,8 +1554,8 @@ def _add_max_pool(lines: torch.Tensor) -> torch.Tensor:
     """Return the maximum of lines in windows of 2 x 2 x 1."""
     lines = _readable("lines", lines, torch.float32)
     shape = lines.shape
-    if len(shape) <= 3:
-        raise ValueError(f"expected 4 dimensions or more, got {tuple(shape)}")
+    if len(shape) <= 3 or not shape[-4]:
+        raise ValueError(f"expected channels and 3 dimensions, got {tuple(shape)}")
     windows = ((2, 2, 0, 1, False), (2, 2, 0, 1, False), (1, 1, 0, 1, False))
     counts = [_windows(size, *window) for size, window in zip(shape[-3:], windows)]
     out = lines.new_empty(*shape[:-3], *counts)
@@ -1574,8 +1574,6 @@ def _max_sumexp_isinf_log_add_where_relu(max_pool3d: torch.Tensor) -> torch.Tens
     _expect("the number of dimensions", len(shape), 5)
     (kept, rows, length) = ((shape[0], 1, shape[2], shape[3], shape[4]),
         shape[0] * shape[2] * shape[3] * shape[4], shape[1])
-    if length == 0:
-        raise IndexError("max_sumexp_isinf_log_add_where_relu: there is nothing to reduce")
     out = max_pool3d.new_empty(*kept)
     if rows > 0:
         tensors = (max_pool3d, out)

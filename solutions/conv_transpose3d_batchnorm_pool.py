@@ -2,7 +2,7 @@
 # problem: conv_transpose3d_batchnorm_pool
 # source: conv_transpose3d_batchnorm_pool.yaml (sha256 af34f9b06022f5b2)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 e00647f0cea3a5e5)
+# templates: frame/head.py.jinja (sha256 2dace3dfdecfe587)
 # identities: the mean before sub, mul, add
 # render again: kernelgen render conv_transpose3d_batchnorm_pool
 """3-D transposed convolution of stride 2, BatchNorm3d in training mode, two mean pools.
@@ -1330,8 +1330,8 @@ def _sub_mul_add_mean_pool(
     shape, repeats, (pool3d, mean, rsqrt, weight, bias) = _read(None, ((), (-4, -3), (-4, -3), (-4,
         -3), (-4, -3)), (torch.float32,) * 5, "pool3d mean rsqrt weight bias", pool3d, mean, rsqrt,
         weight, bias)
-    if len(shape) <= 3:
-        raise ValueError(f"expected 4 dimensions or more, got {tuple(shape)}")
+    if len(shape) <= 3 or not shape[-4]:
+        raise ValueError(f"expected channels and 3 dimensions, got {tuple(shape)}")
     windows = ((2, 2, 0, 1, False), (2, 2, 0, 1, False), (2, 2, 0, 1, False))
     counts = [_windows(size, *window) for size, window in zip(shape[-3:], windows)]
     out = pool3d.new_empty(*shape[:-3], *counts)

@@ -2,7 +2,7 @@
 # problem: instancenorm
 # source: instancenorm.yaml (sha256 1506eb1644db4ce6)
 # backend: cuda, sm_90a
-# templates: frame/head.py.jinja (sha256 c5f64b826f1f4941)
+# templates: frame/head.py.jinja (sha256 fe0e2df6729518cd)
 # schedule: sets=2 workers=256 vectors=4 slots=14 ahead=4 listeners=2
 # render again: kernelgen render instancenorm
 """InstanceNorm2d without affine parameters or running statistics.

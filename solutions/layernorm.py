@@ -2,7 +2,7 @@
 # problem: layernorm
 # source: layernorm.yaml (sha256 a1349057673b5b7f)
 # backend: cuda, sm_90a
-# templates: frame/head.py.jinja (sha256 c5f64b826f1f4941)
+# templates: frame/head.py.jinja (sha256 fe0e2df6729518cd)
 # schedule: threads=448 ahead=5
 # render again: kernelgen render layernorm
 """LayerNorm over three trailing dimensions with an affine map for each element.

@@ -2,7 +2,7 @@
 # problem: rmsnorm
 # source: rmsnorm.yaml (sha256 f46cc0049780c4dd)
 # backend: cuda, sm_90a
-# templates: frame/head.py.jinja (sha256 c5f64b826f1f4941)
+# templates: frame/head.py.jinja (sha256 fe0e2df6729518cd)
 # schedule: items=16
 # render again: kernelgen render rmsnorm
 """RMSNorm over the last dimension with a weight for each element.

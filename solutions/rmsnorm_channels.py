@@ -2,7 +2,7 @@
 # problem: rmsnorm_channels
 # source: rmsnorm_channels.yaml (sha256 7dc3d2fe3c93381d)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 65abf86beb85d8ec)
+# templates: frame/head.py.jinja (sha256 24ff604180eed8b1)
 # render again: kernelgen render rmsnorm_channels
 """RMSNorm over the channels of each pixel, without a weight.
 

@@ -81,7 +81,7 @@ def test_a_size_that_is_not_understood_is_refused(tmp_path: Path, compiled_folde
     ("forward", "words"),
     [
         ("x / x.size(2) ** 0.5", r"sizes 2 of x: the file is for (4,), got ()"),
-        ("F.avg_pool2d(x.exp(), 2)", "expected 3 dimensions or more, got (6, 5)"),
+        ("F.avg_pool2d(x.exp(), 2)", "expected channels and 2 dimensions, got (6, 5)"),
     ],
 )
 def test_fewer_dimensions_are_refused(

@@ -276,6 +276,9 @@ SEGMENTS = [
     Sample(RMS, "x=3,8,4,4", OTHER_COLUMNS),
     Sample("torch.softmax(x, 1) + x.mean(1, keepdim=True)", "x=8,64,1,1", OTHER_COLUMNS),
     Sample("torch.softmax(x, 1)", "x=3,128,50"),
+    # Nothing to sum.
+    Sample("(x.logsumexp(1), (torch.softmax(x, 1) * x).sum(1), torch.log_softmax(x, 1))", "x=3,8",
+           "3,0;0,8;0,0", launches=0),
     Sample("(x - x.amin((1, 2), keepdim=True)) * y / s", "x=2,3,4,6 y=2,1,1,6 s=2.5"),
     Sample("x * y / (x + y).sum(0, keepdim=True).abs().add(1)", "x=9,33 y=9,33"),
     Sample("torch.softmax(x, 1) + y", "x=2,128,9 y=128,1"),
@@ -529,6 +532,8 @@ SHAPE = r"the shape of x.*: the file is for torch.Size"
         ("x / (x * y).sum(1, keepdim=True)", "x=6,9 y=9", "4,9 9", "4,1 9", SHAPE),
         ("(x * z * y, torch.relu(x) + z)", "x=6,9 y=9 z=6,1", "4,9 9 4,1", "4,1 9 4,1", SHAPE),
         ("x.amax(1)", "x=3,8", "0,8", "3,0", "nothing to reduce"),
+        ("(x - x.amax(1, keepdim=True)).exp()", "x=3,8", "0,8", "3,0", "nothing to reduce"),
+        ("F.max_pool1d(x, 2)", "x=3,2,8", "0,2,8", "3,0,8", "expected channels"),
         ("x.sum(1)", "x=3,8", "3,0", "3,4,5", "dimensions"),
         (RMS, "x=3,8,4,4", "3,8,4,5", "3,8", "number of dimensions"),
         ("F.avg_pool1d(x, 6)", "x=2,12", "2,6", "2,5", "a window of 6, .* is larger than size 5"),

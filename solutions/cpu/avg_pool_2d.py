@@ -2,7 +2,7 @@
 # problem: avg_pool_2d
 # source: avg_pool_2d.yaml (sha256 7bbe988d5860cc67)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 f3a2b167880de717)
+# templates: frame/head.py.jinja (sha256 9f5624fdbcfae71f)
 # render again: kernelgen render avg_pool_2d --backend cpp
 """2-D average pooling of windows side by side.
 
@@ -161,8 +161,8 @@ def _mean_pool(x: torch.Tensor) -> torch.Tensor:
     """Return the mean of x in windows of 11 x 11."""
     x = _readable("x", x, torch.float32)
     shape = x.shape
-    if len(shape) <= 2:
-        raise ValueError(f"expected 3 dimensions or more, got {tuple(shape)}")
+    if len(shape) <= 2 or not shape[-3]:
+        raise ValueError(f"expected channels and 2 dimensions, got {tuple(shape)}")
     windows = ((11, 11, 0, 1, False), (11, 11, 0, 1, False))
     counts = [_windows(size, *window) for size, window in zip(shape[-2:], windows)]
     out = x.new_empty(*shape[:-2], *counts)

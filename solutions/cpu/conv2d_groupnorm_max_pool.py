@@ -2,7 +2,7 @@
 # problem: conv2d_groupnorm_max_pool
 # source: conv2d_groupnorm_max_pool.yaml (sha256 6ade687d78e2e9ee)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 54a288cbb7cf4d51)
+# templates: frame/head.py.jinja (sha256 102ab86f18ff2a1a)
 # render again: kernelgen render conv2d_groupnorm_max_pool --backend cpp
 """2-D convolution, GroupNorm, a factor for each channel, a maximum of windows, clamped.
 
@@ -368,8 +368,8 @@ def _add_sub_mul_add_mul_max_pool_clamp(
         -2), (-5, -3), (-5, -3), (-4, -2), (-4, -2), (-4, -2)), (torch.float32,) * 7,
         "grouped bias mean rsqrt weight bias_2 scale", grouped, bias, mean, rsqrt, weight, bias_2,
         scale)
-    if len(shape) <= 2:
-        raise ValueError(f"expected 3 dimensions or more, got {tuple(shape)}")
+    if len(shape) <= 2 or not shape[-3]:
+        raise ValueError(f"expected channels and 2 dimensions, got {tuple(shape)}")
     windows = ((4, 4, 0, 1, False), (4, 4, 0, 1, False))
     counts = [_windows(size, *window) for size, window in zip(shape[-2:], windows)]
     out = grouped.new_empty(*shape[:-2], *counts)

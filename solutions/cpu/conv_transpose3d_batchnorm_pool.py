@@ -2,7 +2,7 @@
 # problem: conv_transpose3d_batchnorm_pool
 # source: conv_transpose3d_batchnorm_pool.yaml (sha256 af34f9b06022f5b2)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 54a288cbb7cf4d51)
+# templates: frame/head.py.jinja (sha256 102ab86f18ff2a1a)
 # identities: the mean before sub, mul, add
 # render again: kernelgen render conv_transpose3d_batchnorm_pool --backend cpp
 """3-D transposed convolution of stride 2, BatchNorm3d in training mode, two mean pools.
@@ -410,8 +410,8 @@ def _mean_pool(transpose3d: torch.Tensor) -> torch.Tensor:
     """Return the mean of transpose3d in windows of 2 x 2 x 2."""
     transpose3d = _readable("transpose3d", transpose3d, torch.float32)
     shape = transpose3d.shape
-    if len(shape) <= 3:
-        raise ValueError(f"expected 4 dimensions or more, got {tuple(shape)}")
+    if len(shape) <= 3 or not shape[-4]:
+        raise ValueError(f"expected channels and 3 dimensions, got {tuple(shape)}")
     windows = ((2, 2, 0, 1, False), (2, 2, 0, 1, False), (2, 2, 0, 1, False))
     counts = [_windows(size, *window) for size, window in zip(shape[-3:], windows)]
     out = transpose3d.new_empty(*shape[:-3], *counts)
@@ -460,8 +460,8 @@ def _sub_mul_add_mean_pool(
     shape, repeats, (pool3d, mean, rsqrt, weight, bias) = _read(None, ((), (-4, -3), (-4, -3), (-4,
         -3), (-4, -3)), (torch.float32,) * 5, "pool3d mean rsqrt weight bias", pool3d, mean, rsqrt,
         weight, bias)
-    if len(shape) <= 3:
-        raise ValueError(f"expected 4 dimensions or more, got {tuple(shape)}")
+    if len(shape) <= 3 or not shape[-4]:
+        raise ValueError(f"expected channels and 3 dimensions, got {tuple(shape)}")
     windows = ((2, 2, 0, 1, False), (2, 2, 0, 1, False), (2, 2, 0, 1, False))
     counts = [_windows(size, *window) for size, window in zip(shape[-3:], windows)]
     out = pool3d.new_empty(*shape[:-3], *counts)

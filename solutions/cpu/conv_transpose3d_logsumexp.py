@@ -351,8 +351,6 @@ def _add_max_sumexp_isinf_log_add_where_add(
     _expect("the number of dimensions", len(shape), 5)
     (kept, rows, length) = ((shape[0], 1, shape[2], shape[3], shape[4]),
         shape[0] * shape[2] * shape[3] * shape[4], shape[1])
-    if length == 0:
-        raise IndexError("add_max_sumexp_isinf_log_add_where_add: there is nothing to reduce")
     _, beside_repeats, (shift_,) = _read(kept, ((0, 0),), (torch.float32,) * 1, "shift_", shift_)
     out = transpose3d.new_empty(*kept)
     if rows > 0:

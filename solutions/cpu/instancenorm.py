@@ -2,7 +2,7 @@
 # problem: instancenorm
 # source: instancenorm.yaml (sha256 1506eb1644db4ce6)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 655a6ac4d4a7f8f4)
+# templates: frame/head.py.jinja (sha256 4affb06219c29864)
 # schedule: batch=512 slice=16384
 # render again: kernelgen render instancenorm --backend cpp
 """InstanceNorm2d without affine parameters or running statistics.

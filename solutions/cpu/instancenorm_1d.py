@@ -2,7 +2,7 @@
 # problem: instancenorm_1d
 # source: instancenorm_1d.yaml (sha256 22fffade84e3c404)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 655a6ac4d4a7f8f4)
+# templates: frame/head.py.jinja (sha256 4affb06219c29864)
 # schedule: batch=512 slice=16384
 # render again: kernelgen render instancenorm_1d --backend cpp
 """InstanceNorm1d without affine parameters or running statistics.

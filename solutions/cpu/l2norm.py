@@ -2,7 +2,7 @@
 # problem: l2norm
 # source: l2norm.yaml (sha256 e76cc56ae7bc3a30)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 3ffe8201afbdeca1)
+# templates: frame/head.py.jinja (sha256 d85bf96abe0d02e1)
 # schedule: batch=512 slice=16384
 # render again: kernelgen render l2norm --backend cpp
 """x divided by its Euclidean norm along dimension 1.

@@ -2,7 +2,7 @@
 # problem: layernorm
 # source: layernorm.yaml (sha256 a1349057673b5b7f)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 655a6ac4d4a7f8f4)
+# templates: frame/head.py.jinja (sha256 4affb06219c29864)
 # schedule: batch=512 slice=16384
 # render again: kernelgen render layernorm --backend cpp
 """LayerNorm over three trailing dimensions with an affine map for each element.

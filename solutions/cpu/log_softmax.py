@@ -2,7 +2,7 @@
 # problem: log_softmax
 # source: log_softmax.yaml (sha256 172b4fab7bdefbfe)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 3ffe8201afbdeca1)
+# templates: frame/head.py.jinja (sha256 d85bf96abe0d02e1)
 # schedule: batch=512 slice=16384
 # render again: kernelgen render log_softmax --backend cpp
 """logarithm of softmax along dimension 1.

@@ -2,7 +2,7 @@
 # problem: max_pool_1d
 # source: max_pool_1d.yaml (sha256 9935d865e3948237)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 f3a2b167880de717)
+# templates: frame/head.py.jinja (sha256 9f5624fdbcfae71f)
 # render again: kernelgen render max_pool_1d --backend cpp
 """1-D max pooling with padding and dilation.
 
@@ -160,8 +160,8 @@ def _max_pool(x: torch.Tensor) -> torch.Tensor:
     """Return the maximum of x in windows of 8."""
     x = _readable("x", x, torch.float32)
     shape = x.shape
-    if len(shape) <= 1:
-        raise ValueError(f"expected 2 dimensions or more, got {tuple(shape)}")
+    if len(shape) <= 1 or not shape[-2]:
+        raise ValueError(f"expected channels and 1 dimensions, got {tuple(shape)}")
     windows = ((8, 1, 4, 3, False),)
     counts = [_windows(size, *window) for size, window in zip(shape[-1:], windows)]
     out = x.new_empty(*shape[:-1], *counts)

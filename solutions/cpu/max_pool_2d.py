@@ -2,7 +2,7 @@
 # problem: max_pool_2d
 # source: max_pool_2d.yaml (sha256 c4d497bf43d5ded1)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 f3a2b167880de717)
+# templates: frame/head.py.jinja (sha256 9f5624fdbcfae71f)
 # render again: kernelgen render max_pool_2d --backend cpp
 """2-D max pooling with padding and stride 1.
 
@@ -165,8 +165,8 @@ def _max_pool(x: torch.Tensor) -> torch.Tensor:
     """Return the maximum of x in windows of 4 x 4."""
     x = _readable("x", x, torch.float32)
     shape = x.shape
-    if len(shape) <= 2:
-        raise ValueError(f"expected 3 dimensions or more, got {tuple(shape)}")
+    if len(shape) <= 2 or not shape[-3]:
+        raise ValueError(f"expected channels and 2 dimensions, got {tuple(shape)}")
     windows = ((4, 1, 1, 1, False), (4, 1, 1, 1, False))
     counts = [_windows(size, *window) for size, window in zip(shape[-2:], windows)]
     out = x.new_empty(*shape[:-2], *counts)

@@ -2,7 +2,7 @@
 # problem: rmsnorm
 # source: rmsnorm.yaml (sha256 f46cc0049780c4dd)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 655a6ac4d4a7f8f4)
+# templates: frame/head.py.jinja (sha256 4affb06219c29864)
 # schedule: batch=512 slice=16384
 # render again: kernelgen render rmsnorm --backend cpp
 """RMSNorm over the last dimension with a weight for each element.

@@ -2,7 +2,7 @@
 # problem: softmax
 # source: softmax.yaml (sha256 5d185dad9ceb7d40)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 3ffe8201afbdeca1)
+# templates: frame/head.py.jinja (sha256 d85bf96abe0d02e1)
 # schedule: batch=512 slice=16384
 # render again: kernelgen render softmax --backend cpp
 """softmax along dimension 1.

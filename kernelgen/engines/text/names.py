@@ -17,6 +17,8 @@ from kernelgen.engines.text.stage_text import (
 from kernelgen.graph.graph import broadcast
 from kernelgen.problem.record import Backend
 
+_NEED_ANY = frozenset(("max", "min", "argmax", "argmin", "pick"))
+
 
 def names_of(
     stage: Kernel, backend: Backend, operands: Sequence[Reading], beside: Sequence[Reading] = ()
@@ -48,7 +50,15 @@ def names_of(
         "rank": len(stage.shape),
         "backend": backend,
         "parts": parts_of(stage),
+        "needs_any": _needs_any(stage),
     }
+
+
+def _needs_any(stage: Kernel) -> bool:
+    """Return whether there must be something to gather: the largest of a softmax may be of none."""
+    summed = {a.of for a in stage.accumulators if a.kind == "sumexp"}
+    kinds = {a.kind for a in stage.accumulators if a.kind != "max" or a.of not in summed}
+    return not kinds.isdisjoint(_NEED_ANY)
 
 
 def parts_of(stage: Kernel) -> list[tuple[str, ...]]:
