@@ -16,6 +16,7 @@ class Apply(msgspec.Struct, frozen=True, kw_only=True):
 
     operator: Operator
     arguments: dict[str, Argument]
+    whole: tuple[str, ...] = ()
 
 
 class Waiting:
@@ -24,11 +25,13 @@ class Waiting:
     Attributes:
         types: of all values, known as far as the planner has come.
         steps: by the name of their value.
+        made_with: of a value in memory: the first one that the same kernel has made.
     """
 
     def __init__(self, types: Mapping[str, TensorType]) -> None:
         self.types = types
         self.steps: dict[str, Apply | Gather] = {}
+        self.made_with: dict[str, str] = {}
 
     def computed_from(
         self, value: str, *, through_gathers: bool = True, but_for: Container[str] = ()
@@ -70,12 +73,23 @@ class Waiting:
     def pass_of(self, value: str) -> object | None:
         """Return over what one reduction leads to a value, and operators after it; None if several.
 
-        Values of the same pass are the results of one stage.
+        Values of the same pass are the results of one stage. Reductions that read nothing in common
+        are none: they may have other shapes at other sizes.
         """
         gathers = self.gathers(value)
         passes = {(self.types[g.of].shape, g.dims, g.keepdim) for g in gathers.values()}
         shapes = {self.types[name].shape for name in (*gathers, value)} if gathers else set()
-        return passes.pop() if len(passes) == len(shapes) == 1 else None
+        if len(passes) != 1 or len(shapes) != 1:
+            return None
+        read, *others = (self.origins_of(gather.of) for gather in gathers.values())
+        while near := [one for one in others if not read.isdisjoint(one)]:
+            read = read.union(*near)
+            others = [one for one in others if one not in near]
+        return None if others else passes.pop()
+
+    def origins_of(self, value: str) -> set[str]:
+        """Return what a value waits for, one for all that a kernel has made."""
+        return {self.made_with.get(name, name) for name in self.computed_from(value)}
 
     def gathers(self, value: str) -> dict[str, Gather]:
         """Return the reductions that a value waits for, nearest ones alone."""
@@ -131,7 +145,13 @@ class Body:
                     arguments[parameter] = float(argument) if is_int and not whole else argument
             made = self.names.local(waiting.operator.name)
             dtype = self._waiting.types[name].dtype
-            step = Step(name=made, operator=waiting.operator.name, arguments=arguments, dtype=dtype)
+            step = Step(
+                name=made,
+                operator=waiting.operator.name,
+                arguments=arguments,
+                dtype=dtype,
+                whole=waiting.whole,
+            )
             self._steps.append(step)
         else:
             assert waiting is None, f"{name} is a reduction, and not in memory"

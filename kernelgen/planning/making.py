@@ -59,6 +59,7 @@ class Making:
                 of=before.value(gather.of),
                 correction=gather.correction,
                 at=after.value(gather.at) if gather.at else "",
+                fewest=gather.fewest,
             )
             for gather in gathers.values()
         )

@@ -160,7 +160,9 @@ class _Planner:
             if values.types[only].dtype == values.types[node.name].dtype:
                 values.same[node.name] = only
                 return True
-        values.waiting.steps[node.name] = Apply(operator=operator, arguments=filled)
+        values.waiting.steps[node.name] = Apply(
+            operator=operator, arguments=filled, whole=node.whole
+        )
         read = [name for key in filled if operator.reads(key) for name in references(filled[key])]
         if all(name in values.constants for name in read):
             values.constants[node.name] = node

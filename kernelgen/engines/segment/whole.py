@@ -111,7 +111,12 @@ def segment_of(given: Given) -> Segment:
         steps=steps,
         held="",
         accumulators=tuple(
-            Accumulator(name=one, kind=one, of=steps[-1].name if steps else "x")
+            Accumulator(
+                name=one,
+                kind=one,
+                of=steps[-1].name if steps else "x",
+                fewest=2 if kind == "channels" else 0,  # torch takes one for a mistake
+            )
             for one in formula.kinds
         ),
         epilogue=epilogue,

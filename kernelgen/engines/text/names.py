@@ -17,7 +17,7 @@ from kernelgen.engines.text.stage_text import (
 from kernelgen.graph.graph import broadcast
 from kernelgen.problem.record import Backend
 
-_NEED_ANY = frozenset(("max", "min", "argmax", "argmin", "pick"))
+_OF_ANY = frozenset(("max", "min", "argmax", "argmin", "pick"))
 
 
 def names_of(
@@ -50,35 +50,46 @@ def names_of(
         "rank": len(stage.shape),
         "backend": backend,
         "parts": parts_of(stage),
-        "needs_any": _needs_any(stage),
+        "fewest": _fewest(stage),
     }
 
 
-def _needs_any(stage: Kernel) -> bool:
-    """Return whether there must be something to gather: the largest of a softmax may be of none."""
+def _fewest(stage: Kernel) -> int:
+    """Return how many elements there must be to gather: the largest of a softmax may be of none."""
     summed = {a.of for a in stage.accumulators if a.kind == "sumexp"}
     kinds = {a.kind for a in stage.accumulators if a.kind != "max" or a.of not in summed}
-    return not kinds.isdisjoint(_NEED_ANY)
+    return max(int(not kinds.isdisjoint(_OF_ANY)), *(a.fewest for a in stage.accumulators), 0)
 
 
-def parts_of(stage: Kernel) -> list[tuple[str, ...]]:
-    """Return sets of tensors that have the stage's shape alone, where others are read beside them.
+Tensors = tuple[str, ...]
 
-    Something that is written or gathered is computed from each. Where an input has one element
-    along some dimension, and the others have more, that has another shape, or is gathered of fewer
-    elements, than the stage: a file has to refuse such inputs.
+
+def parts_of(stage: Kernel) -> list[tuple[Tensors, Tensors]]:
+    """Return sets of tensors that have the shape of a larger set, where others are beside them.
+
+    Something that is written or gathered, or changed in place, is computed from each. Where an
+    input has one element along some dimension, and the others have more, that has another shape, or
+    is gathered of fewer elements, than the stage: a file has to refuse such inputs.
     """
     shapes = {o.name: o.type.shape for o in stage.operands if not o.is_number}
     behind = {name: {name} for name in shapes}
     for step in stage.all_steps:
         read = (behind.get(str(value), set()) for value in step.arguments.values())
         behind[step.name] = set().union(*read)
-    known = [behind.get(str(of), set()) for of in stage.roots]
-    sets = dict.fromkeys(tuple(n for n in shapes if n in found) for found in known)
+    pairs = [(behind.get(str(of), set()), {*shapes}) for of in stage.roots]
+    for step in stage.all_steps:
+        pairs += [
+            (behind.get(str(step.arguments[p]), set()), behind[step.name]) for p in step.whole
+        ]
+
+    def shape(names: Tensors) -> tuple[int, ...]:
+        return broadcast(*(shapes[name] for name in names))
+
+    sets = [tuple(tuple(n for n in shapes if n in found) for found in pair) for pair in pairs]
     return [
-        names
-        for names in sets
-        if 0 < len(names) < len(shapes) and broadcast(*(shapes[n] for n in names)) == stage.shape
+        (names, among)
+        for names, among in dict.fromkeys(sets)
+        if 0 < len(names) < len(among) and shape(names) == shape(among)
     ]
 
 

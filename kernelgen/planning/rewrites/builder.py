@@ -28,12 +28,15 @@ class Builder:
     Attributes:
         nodes: so far, in order; their names start with that of the operator's result.
         types: of the values before the operator, to which those of new ones are added.
+        own: the Model's parameters and buffers, whose sizes are those of every call.
     """
 
-    def __init__(self, node: Node, types: dict[str, TensorType]) -> None:
-        """Take the operator, and types of values."""
+    def __init__(
+        self, node: Node, types: dict[str, TensorType], own: frozenset[str] = frozenset()
+    ) -> None:
+        """Take the operator, types of values, and the Model's own."""
         self.nodes: list[Node] = []
-        self._node = node
+        self._node, self.own = node, own
         self.types = types
 
     def type_of(self, value: Argument) -> TensorType:
@@ -82,8 +85,8 @@ class Builder:
     ) -> Reference:
         """Add a reduction over some dimensions, from the front or the end, or over all.
 
-        It is such as `sum.dim_IntList`; `sumexp`, `variance` (with `correction`), and `pick` (with
-        `index`, of the result's shape) are the planner's own.
+        It is such as `sum.dim_IntList`; `sumexp`, `variance` (with `correction`, and perhaps
+        `fewest`), and `pick` (with `index`, of the result's shape) are the planner's own.
         """
         shape = self.type_of(value).shape
         rank = len(shape)  # of 0, with a dimension named all the same
@@ -97,10 +100,10 @@ class Builder:
 
 def rewritten(graph: Graph, become: Callable[[Node, Builder], Sequence[Node]]) -> Graph:
     """Return a graph in which each node is what it becomes."""
-    types = graph.input_types
+    types, own = graph.input_types, frozenset(i.name for i in graph.inputs if i.path)
     nodes: list[Node] = []
     for node in graph.nodes:
-        made = become(node, Builder(node, types))
+        made = become(node, Builder(node, types, own))
         nodes += made
         for each in made:
             types |= each.types
