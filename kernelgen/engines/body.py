@@ -25,13 +25,13 @@ class Waiting:
     Attributes:
         types: of all values, known as far as the planner has come.
         steps: by the name of their value.
-        made_with: of a value in memory: the first one that the same kernel has made.
+        origins: of what a kernel has made, its first result; of a view, what it looks at.
     """
 
     def __init__(self, types: Mapping[str, TensorType]) -> None:
         self.types = types
         self.steps: dict[str, Apply | Gather] = {}
-        self.made_with: dict[str, str] = {}
+        self.origins: dict[str, str] = {}
 
     def computed_from(
         self, value: str, *, through_gathers: bool = True, but_for: Container[str] = ()
@@ -79,17 +79,23 @@ class Waiting:
         gathers = self.gathers(value)
         passes = {(self.types[g.of].shape, g.dims, g.keepdim) for g in gathers.values()}
         shapes = {self.types[name].shape for name in (*gathers, value)} if gathers else set()
-        if len(passes) != 1 or len(shapes) != 1:
-            return None
-        read, *others = (self.origins_of(gather.of) for gather in gathers.values())
-        while near := [one for one in others if not read.isdisjoint(one)]:
-            read = read.union(*near)
-            others = [one for one in others if one not in near]
-        return None if others else passes.pop()
+        groups = self.together({gather.of: None for gather in gathers.values()})
+        return passes.pop() if len(passes) == len(shapes) == len(groups) == 1 else None
 
-    def origins_of(self, value: str) -> set[str]:
-        """Return what a value waits for, one for all that a kernel has made."""
-        return {self.made_with.get(name, name) for name in self.computed_from(value)}
+    def together(self, keys: Mapping[str, object]) -> list[list[str]]:
+        """Return together the values of a key that read something in common.
+
+        Others may have other shapes at other sizes.
+        """
+        groups: list[tuple[object, set[str], list[str]]] = []
+        for value, key in keys.items():
+            read = {self.origins.get(name, name) for name in self.computed_from(value)}
+            first, *rest = [g for g in groups if g[0] == key and g[1] & read] or [(key, read, [])]
+            groups = [g for g in groups if g not in rest] + [first] * (not first[2])
+            for _, known, names in (*rest, (key, read, [value])):
+                first[1].update(known)
+                first[2].extend(names)
+        return [names for *_, names in groups]
 
     def gathers(self, value: str) -> dict[str, Gather]:
         """Return the reductions that a value waits for, nearest ones alone."""
@@ -145,14 +151,8 @@ class Body:
                     arguments[parameter] = float(argument) if is_int and not whole else argument
             made = self.names.local(waiting.operator.name)
             dtype = self._waiting.types[name].dtype
-            step = Step(
-                name=made,
-                operator=waiting.operator.name,
-                arguments=arguments,
-                dtype=dtype,
-                whole=waiting.whole,
-            )
-            self._steps.append(step)
+            step = Step(name=made, operator=waiting.operator.name, arguments=arguments, dtype=dtype)
+            self._steps.append(msgspec.structs.replace(step, whole=waiting.whole))
         else:
             assert waiting is None, f"{name} is a reduction, and not in memory"
             made = self.names.local(self._called.get(name, name))

@@ -1,7 +1,7 @@
 """Values come to memory: what one is computed from becomes a stage, as far as one stage can."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from math import prod
 
 import msgspec
@@ -145,7 +145,7 @@ class Placing:
     def _place_gathers(self, value: str) -> None:
         """Put into memory what a value reads of reductions, those of one pass at once."""
         found = self.waiting.last_reduced(value, self.types[value].shape)
-        for names in self._together({name: self.waiting.pass_of(name) or name for name in found}):
+        for names in self.waiting.together({v: self.waiting.pass_of(v) or v for v in found}):
             if self.waiting.pass_of(names[0]) is None:
                 self.place(names[0])
             else:
@@ -157,39 +157,24 @@ class Placing:
         for value in values:
             self._place_views(value)
         waiting = [v for v in values if v in self.waiting.steps and not self.waiting.gathers(v)]
-        for names in self._together({value: self.types[value].shape for value in waiting}):
+        for names in self.waiting.together({v: self.types[v].shape for v in waiting}):
             if len(names) > 1:
                 self._done(self._making.map(tuple(names)), *names)
 
     def in_one_reduce(self, values: Iterable[str]) -> None:
         """Compute results of the same pass together."""
-        passes = {value: self.waiting.pass_of(value) for value in values}
-        for names in self._together({v: found for v, found in passes.items() if found is not None}):
+        passes = {v: found for v in values if (found := self.waiting.pass_of(v)) is not None}
+        for names in self.waiting.together(passes):
             if len(names) > 1:
                 for name in names:
                     self._place_views(name)
                 self._reduce(tuple(names))
 
-    def _together(self, keys: Mapping[str, object]) -> list[list[str]]:
-        """Return together the values of a key that read something in common.
-
-        Others may have other shapes at other sizes.
-        """
-        groups: list[tuple[object, set[str], list[str]]] = []
-        for value, key in keys.items():
-            read = {*map(self.looked_at, self.waiting.origins_of(value))}
-            same = (g for g in groups if g[0] == key and not read.isdisjoint(g[1]))
-            if (group := next(same, None)) is None:
-                groups.append(group := (key, set(), []))
-            group[1].update(read)
-            group[2].append(value)
-        return [names for *_, names in groups]
-
     def _done(self, stage: Stage, *values: str) -> None:
         self.stages.append(stage)
         self.in_memory.update(values)
         if not isinstance(stage, Library):
-            self.waiting.made_with.update(dict.fromkeys(values, values[0]))
+            self.waiting.origins.update(dict.fromkeys(values, values[0]))
             values_in_order = {v for v in values if is_contiguous(self.types[v])}
             self.as_traced |= values_in_order
             self.known |= values_in_order

@@ -76,21 +76,15 @@ def parts_of(stage: Kernel) -> list[tuple[Tensors, Tensors]]:
     for step in stage.all_steps:
         read = (behind.get(str(value), set()) for value in step.arguments.values())
         behind[step.name] = set().union(*read)
-    pairs = [(behind.get(str(of), set()), {*shapes}) for of in stage.roots]
-    for step in stage.all_steps:
-        pairs += [
-            (behind.get(str(step.arguments[p]), set()), behind[step.name]) for p in step.whole
-        ]
-
-    def shape(names: Tensors) -> tuple[int, ...]:
-        return broadcast(*(shapes[name] for name in names))
-
-    sets = [tuple(tuple(n for n in shapes if n in found) for found in pair) for pair in pairs]
-    return [
-        (names, among)
-        for names, among in dict.fromkeys(sets)
-        if 0 < len(names) < len(among) and shape(names) == shape(among)
-    ]
+    pairs = [(of, {*shapes}) for of in stage.roots]
+    pairs += [(s.arguments[name], behind[s.name]) for s in stage.all_steps for name in s.whole]
+    found: dict[tuple[Tensors, Tensors], bool] = {}
+    for of, among in pairs:
+        both = behind.get(str(of), set()), among
+        few, many = (tuple(name for name in shapes if name in one) for one in both)
+        own, whole = (broadcast(*(shapes[name] for name in names)) for names in (few, many))
+        found[few, many] = 0 < len(few) < len(many) and own == whole
+    return [pair for pair, are_parts in found.items() if are_parts]
 
 
 def element_names(operands: Sequence[Reading], backend: Backend) -> dict[str, str]:

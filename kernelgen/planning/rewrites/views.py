@@ -262,18 +262,19 @@ class _Views:
             key: renamed(argument, lambda value: sources.get(value, value))
             for key, argument in node.arguments.items()
         }
-        kept = (key for key, one in node.arguments.items() if one == arguments[key])
-        whole = [key for key in kept if self._has_shape(node.arguments[key], node.type.shape)]
+        whole = [
+            key
+            for key, one in node.arguments.items()
+            if isinstance(one, Reference) and one.name not in sources
+            if self._types[one.name].shape == node.type.shape
+        ]
         # At other sizes, one that is not repeated here may be: another operand has to say it.
         said = whole or all(
-            self._types[s].shape != self._types[n].shape for n, s in sources.items()
+            self._types[source].shape != node.type.shape for source in sources.values()
         )
         if not sources or not said or broadcast(*shapes) != node.type.shape:
             return node
         return msgspec.structs.replace(node, arguments=arguments, whole=(*node.whole, *whole))
-
-    def _has_shape(self, value: Argument, shape: tuple[int, ...]) -> bool:
-        return isinstance(value, Reference) and self._types[value.name].shape == shape
 
 
 def _takes_more(node: Node) -> bool:
