@@ -538,6 +538,8 @@ SHAPE = r"the shape of x.*: the file is for torch.Size"
         # Sizes that torch refuses, though they could be broadcast.
         ("x.relu().add_(y)", "x=6,9 y=6,9", "4,9 1,9", "1,9 4,9", SHAPE),
         ("x.relu().mul_(y).sum(0)", "x=6,9 y=6,9", "4,9 9", "4,1 4,9", SHAPE),
+        ("(x > 0).long().add_((y > 0).long()).relu()", "x=6,9 y=6,9", "4,9 1,9", "1,9 4,9",
+         "expanded size"),
         ("x.relu().masked_fill_(y > 0, 2.0) * z", "x=6,9 y=6,9 z=6,9", "1,9 1,9 4,9",
          "1,9 4,9 4,9", SHAPE),
         ("torch.empty_like(x).copy_(y) + 1", "x=6,9 y=6,9", "4,9 1,9", "1,9 4,9", "expanded size"),

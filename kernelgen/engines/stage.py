@@ -198,6 +198,7 @@ class Library(msgspec.Struct, frozen=True, kw_only=True, tag="library"):
         view: it only looks at memory in another way.
         computes: it does a product, a convolution or the like: more than to move memory.
         in_place: its result is left in its first argument's memory.
+        whole: parameters whose tensors have the result's shape: it has a single one.
     """
 
     name: str
@@ -210,6 +211,7 @@ class Library(msgspec.Struct, frozen=True, kw_only=True, tag="library"):
     view: bool = False
     computes: bool = False
     in_place: bool = False
+    whole: tuple[str, ...] = ()
 
 
 Stage = Kernel | Library
