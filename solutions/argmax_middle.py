@@ -2,7 +2,7 @@
 # problem: argmax_middle
 # source: argmax_middle.yaml (sha256 97f55995b5496e4a)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 3834248b6d5b5beb)
+# templates: frame/head.py.jinja (sha256 c8df6acb88c32cda)
 # render again: kernelgen render argmax_middle
 """index of the maximum over dimension 1.
 
@@ -232,6 +232,9 @@ def _readable(
         found = f"{tensor.dtype} on {tensor.device}"
         raise ValueError(f"{name}: expected {dtype} on a CUDA device, got {found}")
     if shape is not None and tensor.shape != shape:
+        if torch.broadcast_shapes(tensor.shape, shape) != shape:
+            found = f"the file is for {tuple(shape)}, got {tuple(tensor.shape)}"
+            raise ValueError(f"the shape of {name}: {found}; render it again")
         tensor = tensor.expand(shape)
     return tensor.contiguous()
 
@@ -248,8 +251,8 @@ def _argmax(x: torch.Tensor) -> torch.Tensor:
     shape = x.shape
     _expect("the number of dimensions", len(shape), 3)
     kept, rows, length = ((shape[0], shape[2]), shape[0] * shape[2], shape[1])
-    if length == 0:
-        raise IndexError("argmax: there is nothing to reduce")
+    if length < 1:
+        raise ValueError("argmax: there are fewer than 1 elements to reduce")
     out = x.new_empty(*kept, dtype=torch.int64)
     if rows > 0:
         tensors = (x, out)

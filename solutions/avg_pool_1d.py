@@ -2,7 +2,7 @@
 # problem: avg_pool_1d
 # source: avg_pool_1d.yaml (sha256 05ab9f0bb70b256d)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 e2afb68830b1529c)
+# templates: frame/head.py.jinja (sha256 1c648a795e6d42ce)
 # render again: kernelgen render avg_pool_1d
 """1-D average pooling with padding and stride 1.
 
@@ -290,6 +290,9 @@ def _readable(
         found = f"{tensor.dtype} on {tensor.device}"
         raise ValueError(f"{name}: expected {dtype} on a CUDA device, got {found}")
     if shape is not None and tensor.shape != shape:
+        if torch.broadcast_shapes(tensor.shape, shape) != shape:
+            found = f"the file is for {tuple(shape)}, got {tuple(tensor.shape)}"
+            raise ValueError(f"the shape of {name}: {found}; render it again")
         tensor = tensor.expand(shape)
     return tensor.contiguous()
 
@@ -318,8 +321,8 @@ def _mean_pool(x: torch.Tensor) -> torch.Tensor:
     """Return the mean of x in windows of 8."""
     x = _readable("x", x, torch.float32)
     shape = x.shape
-    if len(shape) <= 1:
-        raise ValueError(f"expected 2 dimensions or more, got {tuple(shape)}")
+    if len(shape) <= 1 or not shape[-2]:
+        raise ValueError(f"expected channels and 1 dimensions, got {tuple(shape)}")
     windows = ((8, 1, 4, 1, False),)
     counts = [_windows(size, *window) for size, window in zip(shape[-1:], windows)]
     out = x.new_empty(*shape[:-1], *counts)

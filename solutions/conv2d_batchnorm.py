@@ -2,7 +2,7 @@
 # problem: conv2d_batchnorm
 # source: conv2d_batchnorm.yaml (sha256 44badd81d483b4eb)
 # backend: cuda, sm_90a
-# templates: frame/head.py.jinja (sha256 1362b6e689c49ca5)
+# templates: frame/head.py.jinja (sha256 7122328371612324)
 # render again: kernelgen render conv2d_batchnorm
 """2-D convolution, BatchNorm2d in training mode, then a factor.
 
@@ -1569,6 +1569,9 @@ def _readable(
         found = f"{tensor.dtype} on {tensor.device}"
         raise ValueError(f"{name}: expected {dtype} on a CUDA device, got {found}")
     if shape is not None and tensor.shape != shape:
+        if torch.broadcast_shapes(tensor.shape, shape) != shape:
+            found = f"the file is for {tuple(shape)}, got {tuple(tensor.shape)}"
+            raise ValueError(f"the shape of {name}: {found}; render it again")
         tensor = tensor.expand(shape)
     return tensor.contiguous()
 
@@ -1596,7 +1599,7 @@ def _repeats(
                 expected = shape[:first] + (1,) * (last - first) + shape[last:]
             one = (1,) * (len(shape) - len(one)) + one
             if one != expected:  # written out, where torch has no reason against it
-                torch.empty(one, device="meta").expand(shape)
+                torch.broadcast_shapes(one, shape)
                 inner, size = (shape.numel(), 1) if across else (1, shape.numel())
             repeats += inner, size
         expanded.append(shape if one != expected else None)

@@ -2,7 +2,7 @@
 # problem: conv2d_groupnorm_max_pool
 # source: conv2d_groupnorm_max_pool.yaml (sha256 6ade687d78e2e9ee)
 # backend: cuda, sm_90a
-# templates: frame/head.py.jinja (sha256 aaeaad6f6bd4d5c5)
+# templates: frame/head.py.jinja (sha256 0ee9eff8d7e18319)
 # render again: kernelgen render conv2d_groupnorm_max_pool
 """2-D convolution, GroupNorm, a factor for each channel, a maximum of windows, clamped.
 
@@ -1771,6 +1771,9 @@ def _readable(
         found = f"{tensor.dtype} on {tensor.device}"
         raise ValueError(f"{name}: expected {dtype} on a CUDA device, got {found}")
     if shape is not None and tensor.shape != shape:
+        if torch.broadcast_shapes(tensor.shape, shape) != shape:
+            found = f"the file is for {tuple(shape)}, got {tuple(tensor.shape)}"
+            raise ValueError(f"the shape of {name}: {found}; render it again")
         tensor = tensor.expand(shape)
     return tensor.contiguous()
 
@@ -1798,7 +1801,7 @@ def _repeats(
                 expected = shape[:first] + (1,) * (last - first) + shape[last:]
             one = (1,) * (len(shape) - len(one)) + one
             if one != expected:  # written out, where torch has no reason against it
-                torch.empty(one, device="meta").expand(shape)
+                torch.broadcast_shapes(one, shape)
                 inner, size = (shape.numel(), 1) if across else (1, shape.numel())
             repeats += inner, size
         expanded.append(shape if one != expected else None)
@@ -1921,8 +1924,8 @@ def _add_sub_mul_add_mul_max_pool_clamp(
         -2), (-5, -3), (-5, -3), (-4, -2), (-4, -2), (-4, -2)), (torch.float32,) * 7,
         "grouped bias mean rsqrt weight bias_2 scale", grouped, bias, mean, rsqrt, weight, bias_2,
         scale)
-    if len(shape) <= 2:
-        raise ValueError(f"expected 3 dimensions or more, got {tuple(shape)}")
+    if len(shape) <= 2 or not shape[-3]:
+        raise ValueError(f"expected channels and 2 dimensions, got {tuple(shape)}")
     windows = ((4, 4, 0, 1, False), (4, 4, 0, 1, False))
     counts = [_windows(size, *window) for size, window in zip(shape[-2:], windows)]
     out = grouped.new_empty(*shape[:-2], *counts)

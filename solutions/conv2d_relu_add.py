@@ -2,7 +2,7 @@
 # problem: conv2d_relu_add
 # source: conv2d_relu_add.yaml (sha256 54f24aeb1df71263)
 # backend: cuda, sm_90a
-# templates: frame/head.py.jinja (sha256 8c55fa998f7e34cb)
+# templates: frame/head.py.jinja (sha256 4efcc76d2eca956d)
 # render again: kernelgen render conv2d_relu_add
 """2-D convolution, ReLU, then a bias for each channel.
 
@@ -994,6 +994,9 @@ def _readable(
         found = f"{tensor.dtype} on {tensor.device}"
         raise ValueError(f"{name}: expected {dtype} on a CUDA device, got {found}")
     if shape is not None and tensor.shape != shape:
+        if torch.broadcast_shapes(tensor.shape, shape) != shape:
+            found = f"the file is for {tuple(shape)}, got {tuple(tensor.shape)}"
+            raise ValueError(f"the shape of {name}: {found}; render it again")
         tensor = tensor.expand(shape)
     return tensor.contiguous()
 
@@ -1021,7 +1024,7 @@ def _repeats(
                 expected = shape[:first] + (1,) * (last - first) + shape[last:]
             one = (1,) * (len(shape) - len(one)) + one
             if one != expected:  # written out, where torch has no reason against it
-                torch.empty(one, device="meta").expand(shape)
+                torch.broadcast_shapes(one, shape)
                 inner, size = (shape.numel(), 1) if across else (1, shape.numel())
             repeats += inner, size
         expanded.append(shape if one != expected else None)

@@ -2,7 +2,7 @@
 # problem: conv3d_hardswish_groupnorm_mean
 # source: conv3d_hardswish_groupnorm_mean.yaml (sha256 a01333b2b5559688)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 1362b6e689c49ca5)
+# templates: frame/head.py.jinja (sha256 7122328371612324)
 # identities: the mean before sub, mul, add
 # render again: kernelgen render conv3d_hardswish_groupnorm_mean
 """3-D convolution, hardswish, GroupNorm, then the mean of each channel.
@@ -966,6 +966,9 @@ def _readable(
         found = f"{tensor.dtype} on {tensor.device}"
         raise ValueError(f"{name}: expected {dtype} on a CUDA device, got {found}")
     if shape is not None and tensor.shape != shape:
+        if torch.broadcast_shapes(tensor.shape, shape) != shape:
+            found = f"the file is for {tuple(shape)}, got {tuple(tensor.shape)}"
+            raise ValueError(f"the shape of {name}: {found}; render it again")
         tensor = tensor.expand(shape)
     return tensor.contiguous()
 
@@ -993,7 +996,7 @@ def _repeats(
                 expected = shape[:first] + (1,) * (last - first) + shape[last:]
             one = (1,) * (len(shape) - len(one)) + one
             if one != expected:  # written out, where torch has no reason against it
-                torch.empty(one, device="meta").expand(shape)
+                torch.broadcast_shapes(one, shape)
                 inner, size = (shape.numel(), 1) if across else (1, shape.numel())
             repeats += inner, size
         expanded.append(shape if one != expected else None)

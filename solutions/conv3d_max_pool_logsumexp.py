@@ -2,7 +2,7 @@
 # problem: conv3d_max_pool_logsumexp
 # source: conv3d_max_pool_logsumexp.yaml (sha256 8bec1003e7ddfb8a)
 # backend: cuda, sm_90a
-# templates: frame/head.py.jinja (sha256 c8e947eca2c18342)
+# templates: frame/head.py.jinja (sha256 a05367ffa362d150)
 # render again: kernelgen render conv3d_max_pool_logsumexp
 """3-D convolution, maximum of windows, logsumexp of the channels, then ReLU.
 
@@ -1433,6 +1433,9 @@ def _readable(
         found = f"{tensor.dtype} on {tensor.device}"
         raise ValueError(f"{name}: expected {dtype} on a CUDA device, got {found}")
     if shape is not None and tensor.shape != shape:
+        if torch.broadcast_shapes(tensor.shape, shape) != shape:
+            found = f"the file is for {tuple(shape)}, got {tuple(tensor.shape)}"
+            raise ValueError(f"the shape of {name}: {found}; render it again")
         tensor = tensor.expand(shape)
     return tensor.contiguous()
 
@@ -1460,7 +1463,7 @@ def _repeats(
                 expected = shape[:first] + (1,) * (last - first) + shape[last:]
             one = (1,) * (len(shape) - len(one)) + one
             if one != expected:  # written out, where torch has no reason against it
-                torch.empty(one, device="meta").expand(shape)
+                torch.broadcast_shapes(one, shape)
                 inner, size = (shape.numel(), 1) if across else (1, shape.numel())
             repeats += inner, size
         expanded.append(shape if one != expected else None)
@@ -1554,8 +1557,8 @@ def _add_max_pool(lines: torch.Tensor) -> torch.Tensor:
     """Return the maximum of lines in windows of 2 x 2 x 1."""
     lines = _readable("lines", lines, torch.float32)
     shape = lines.shape
-    if len(shape) <= 3:
-        raise ValueError(f"expected 4 dimensions or more, got {tuple(shape)}")
+    if len(shape) <= 3 or not shape[-4]:
+        raise ValueError(f"expected channels and 3 dimensions, got {tuple(shape)}")
     windows = ((2, 2, 0, 1, False), (2, 2, 0, 1, False), (1, 1, 0, 1, False))
     counts = [_windows(size, *window) for size, window in zip(shape[-3:], windows)]
     out = lines.new_empty(*shape[:-3], *counts)
@@ -1574,8 +1577,6 @@ def _max_sumexp_isinf_log_add_where_relu(max_pool3d: torch.Tensor) -> torch.Tens
     _expect("the number of dimensions", len(shape), 5)
     (kept, rows, length) = ((shape[0], 1, shape[2], shape[3], shape[4]),
         shape[0] * shape[2] * shape[3] * shape[4], shape[1])
-    if length == 0:
-        raise IndexError("max_sumexp_isinf_log_add_where_relu: there is nothing to reduce")
     out = max_pool3d.new_empty(*kept)
     if rows > 0:
         tensors = (max_pool3d, out)

@@ -2,7 +2,7 @@
 # problem: conv_transpose3d_batchnorm_pool
 # source: conv_transpose3d_batchnorm_pool.yaml (sha256 af34f9b06022f5b2)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 aaeaad6f6bd4d5c5)
+# templates: frame/head.py.jinja (sha256 0ee9eff8d7e18319)
 # identities: the mean before sub, mul, add
 # render again: kernelgen render conv_transpose3d_batchnorm_pool
 """3-D transposed convolution of stride 2, BatchNorm3d in training mode, two mean pools.
@@ -1160,6 +1160,9 @@ def _readable(
         found = f"{tensor.dtype} on {tensor.device}"
         raise ValueError(f"{name}: expected {dtype} on a CUDA device, got {found}")
     if shape is not None and tensor.shape != shape:
+        if torch.broadcast_shapes(tensor.shape, shape) != shape:
+            found = f"the file is for {tuple(shape)}, got {tuple(tensor.shape)}"
+            raise ValueError(f"the shape of {name}: {found}; render it again")
         tensor = tensor.expand(shape)
     return tensor.contiguous()
 
@@ -1187,7 +1190,7 @@ def _repeats(
                 expected = shape[:first] + (1,) * (last - first) + shape[last:]
             one = (1,) * (len(shape) - len(one)) + one
             if one != expected:  # written out, where torch has no reason against it
-                torch.empty(one, device="meta").expand(shape)
+                torch.broadcast_shapes(one, shape)
                 inner, size = (shape.numel(), 1) if across else (1, shape.numel())
             repeats += inner, size
         expanded.append(shape if one != expected else None)
@@ -1330,8 +1333,8 @@ def _sub_mul_add_mean_pool(
     shape, repeats, (pool3d, mean, rsqrt, weight, bias) = _read(None, ((), (-4, -3), (-4, -3), (-4,
         -3), (-4, -3)), (torch.float32,) * 5, "pool3d mean rsqrt weight bias", pool3d, mean, rsqrt,
         weight, bias)
-    if len(shape) <= 3:
-        raise ValueError(f"expected 4 dimensions or more, got {tuple(shape)}")
+    if len(shape) <= 3 or not shape[-4]:
+        raise ValueError(f"expected channels and 3 dimensions, got {tuple(shape)}")
     windows = ((2, 2, 0, 1, False), (2, 2, 0, 1, False), (2, 2, 0, 1, False))
     counts = [_windows(size, *window) for size, window in zip(shape[-3:], windows)]
     out = pool3d.new_empty(*shape[:-3], *counts)

@@ -2,7 +2,7 @@
 # problem: conv_transpose3d_logsumexp
 # source: conv_transpose3d_logsumexp.yaml (sha256 d4cf399058e644da)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 a7f78d04f0c79eca)
+# templates: frame/head.py.jinja (sha256 f389cddd940229a2)
 # render again: kernelgen render conv_transpose3d_logsumexp
 """3-D transposed convolution of stride 2, logsumexp of the channels, gated and clamped.
 
@@ -583,6 +583,9 @@ def _readable(
         found = f"{tensor.dtype} on {tensor.device}"
         raise ValueError(f"{name}: expected {dtype} on a CUDA device, got {found}")
     if shape is not None and tensor.shape != shape:
+        if torch.broadcast_shapes(tensor.shape, shape) != shape:
+            found = f"the file is for {tuple(shape)}, got {tuple(tensor.shape)}"
+            raise ValueError(f"the shape of {name}: {found}; render it again")
         tensor = tensor.expand(shape)
     return tensor.contiguous()
 
@@ -610,7 +613,7 @@ def _repeats(
                 expected = shape[:first] + (1,) * (last - first) + shape[last:]
             one = (1,) * (len(shape) - len(one)) + one
             if one != expected:  # written out, where torch has no reason against it
-                torch.empty(one, device="meta").expand(shape)
+                torch.broadcast_shapes(one, shape)
                 inner, size = (shape.numel(), 1) if across else (1, shape.numel())
             repeats += inner, size
         expanded.append(shape if one != expected else None)

@@ -2,7 +2,7 @@
 # problem: cross_entropy
 # source: cross_entropy.yaml (sha256 18b6f2a2254b92b5)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 54c73f6da4d460d0)
+# templates: frame/head.py.jinja (sha256 010d561411e2eaf4)
 # render again: kernelgen render cross_entropy
 """cross entropy of logits and class indices.
 
@@ -382,6 +382,9 @@ def _readable(
         found = f"{tensor.dtype} on {tensor.device}"
         raise ValueError(f"{name}: expected {dtype} on a CUDA device, got {found}")
     if shape is not None and tensor.shape != shape:
+        if torch.broadcast_shapes(tensor.shape, shape) != shape:
+            found = f"the file is for {tuple(shape)}, got {tuple(tensor.shape)}"
+            raise ValueError(f"the shape of {name}: {found}; render it again")
         tensor = tensor.expand(shape)
     return tensor.contiguous()
 
@@ -401,8 +404,9 @@ def _sumexp_max_pick_log_sub_add_eq(
     shape = predictions.shape
     _expect("the number of dimensions", len(shape), 2)
     kept, rows, length = ((shape[0],), shape[0], shape[1])
-    if length == 0:
-        raise IndexError("sumexp_max_pick_log_sub_add_eq: there is nothing to reduce")
+    if length < 1:
+        raise ValueError(
+            "sumexp_max_pick_log_sub_add_eq: there are fewer than 1 elements to reduce")
     targets = _readable("targets", targets, torch.int64, kept)
     out = predictions.new_empty(*kept)
     if rows > 0:

@@ -2,7 +2,7 @@
 # problem: cumprod
 # source: cumprod.yaml (sha256 0537db9810ef38a6)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 d0190d21df05ee55)
+# templates: frame/head.py.jinja (sha256 c930b69591a7f71f)
 # render again: kernelgen render cumprod
 """cumulative product along dimension 1.
 
@@ -241,6 +241,9 @@ def _readable(
         found = f"{tensor.dtype} on {tensor.device}"
         raise ValueError(f"{name}: expected {dtype} on a CUDA device, got {found}")
     if shape is not None and tensor.shape != shape:
+        if torch.broadcast_shapes(tensor.shape, shape) != shape:
+            found = f"the file is for {tuple(shape)}, got {tuple(tensor.shape)}"
+            raise ValueError(f"the shape of {name}: {found}; render it again")
         tensor = tensor.expand(shape)
     return tensor.contiguous()
 

@@ -2,7 +2,7 @@
 # problem: elu
 # source: elu.yaml (sha256 8c40ad8e7d286909)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 3b4eced57886e434)
+# templates: frame/head.py.jinja (sha256 4bf8ecc04aab8dc8)
 # render again: kernelgen render elu
 """ELU, element by element.
 
@@ -174,6 +174,9 @@ def _readable(
         found = f"{tensor.dtype} on {tensor.device}"
         raise ValueError(f"{name}: expected {dtype} on a CUDA device, got {found}")
     if shape is not None and tensor.shape != shape:
+        if torch.broadcast_shapes(tensor.shape, shape) != shape:
+            found = f"the file is for {tuple(shape)}, got {tuple(tensor.shape)}"
+            raise ValueError(f"the shape of {name}: {found}; render it again")
         tensor = tensor.expand(shape)
     return tensor.contiguous()
 

@@ -2,7 +2,7 @@
 # problem: frobenius_norm
 # source: frobenius_norm.yaml (sha256 d6daa137c147d958)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 626020187cd85d1b)
+# templates: frame/head.py.jinja (sha256 cefab65216171aad)
 # render again: kernelgen render frobenius_norm
 """x divided by its Frobenius norm.
 
@@ -343,6 +343,9 @@ def _readable(
         found = f"{tensor.dtype} on {tensor.device}"
         raise ValueError(f"{name}: expected {dtype} on a CUDA device, got {found}")
     if shape is not None and tensor.shape != shape:
+        if torch.broadcast_shapes(tensor.shape, shape) != shape:
+            found = f"the file is for {tuple(shape)}, got {tuple(tensor.shape)}"
+            raise ValueError(f"the shape of {name}: {found}; render it again")
         tensor = tensor.expand(shape)
     return tensor.contiguous()
 
@@ -370,7 +373,7 @@ def _repeats(
                 expected = shape[:first] + (1,) * (last - first) + shape[last:]
             one = (1,) * (len(shape) - len(one)) + one
             if one != expected:  # written out, where torch has no reason against it
-                torch.empty(one, device="meta").expand(shape)
+                torch.broadcast_shapes(one, shape)
                 inner, size = (shape.numel(), 1) if across else (1, shape.numel())
             repeats += inner, size
         expanded.append(shape if one != expected else None)

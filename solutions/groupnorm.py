@@ -2,7 +2,7 @@
 # problem: groupnorm
 # source: groupnorm.yaml (sha256 2bc0d39570060c83)
 # backend: cuda, sm_90a
-# templates: frame/head.py.jinja (sha256 c5f64b826f1f4941)
+# templates: frame/head.py.jinja (sha256 e152ec5eb481dda0)
 # schedule: sets=2 workers=256 vectors=4 slots=14 ahead=4 listeners=2
 # render again: kernelgen render groupnorm
 """GroupNorm with a per-channel affine map over any number of spatial dimensions.
@@ -777,6 +777,9 @@ def _readable(
         found = f"{tensor.dtype} on {tensor.device}"
         raise ValueError(f"{name}: expected {dtype} on a CUDA device, got {found}")
     if shape is not None and tensor.shape != shape:
+        if torch.broadcast_shapes(tensor.shape, shape) != shape:
+            found = f"the file is for {tuple(shape)}, got {tuple(tensor.shape)}"
+            raise ValueError(f"the shape of {name}: {found}; render it again")
         tensor = tensor.expand(shape)
     return tensor.contiguous()
 

@@ -2,7 +2,7 @@
 # problem: groupnorm_silu_add
 # source: groupnorm_silu_add.yaml (sha256 fc6100befea13341)
 # backend: cuda, sm_90a
-# templates: frame/head.py.jinja (sha256 65be226582b3facb)
+# templates: frame/head.py.jinja (sha256 83996b6b0f619f01)
 # schedule: sets=2 workers=256 vectors=4 slots=14 ahead=4 listeners=1
 # render again: kernelgen render groupnorm_silu_add
 """GroupNorm with a per-channel affine map, SiLU, then a residual is added.
@@ -826,6 +826,9 @@ def _readable(
         found = f"{tensor.dtype} on {tensor.device}"
         raise ValueError(f"{name}: expected {dtype} on a CUDA device, got {found}")
     if shape is not None and tensor.shape != shape:
+        if torch.broadcast_shapes(tensor.shape, shape) != shape:
+            found = f"the file is for {tuple(shape)}, got {tuple(tensor.shape)}"
+            raise ValueError(f"the shape of {name}: {found}; render it again")
         tensor = tensor.expand(shape)
     return tensor.contiguous()
 

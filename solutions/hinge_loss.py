@@ -2,7 +2,7 @@
 # problem: hinge_loss
 # source: hinge_loss.yaml (sha256 9a29d5fd064ec2d2)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 91721d11b5c56be5)
+# templates: frame/head.py.jinja (sha256 5d857944d79fe9c9)
 # render again: kernelgen render hinge_loss
 """hinge loss.
 
@@ -281,6 +281,9 @@ def _readable(
         found = f"{tensor.dtype} on {tensor.device}"
         raise ValueError(f"{name}: expected {dtype} on a CUDA device, got {found}")
     if shape is not None and tensor.shape != shape:
+        if torch.broadcast_shapes(tensor.shape, shape) != shape:
+            found = f"the file is for {tuple(shape)}, got {tuple(tensor.shape)}"
+            raise ValueError(f"the shape of {name}: {found}; render it again")
         tensor = tensor.expand(shape)
     return tensor.contiguous()
 
@@ -308,7 +311,7 @@ def _repeats(
                 expected = shape[:first] + (1,) * (last - first) + shape[last:]
             one = (1,) * (len(shape) - len(one)) + one
             if one != expected:  # written out, where torch has no reason against it
-                torch.empty(one, device="meta").expand(shape)
+                torch.broadcast_shapes(one, shape)
                 inner, size = (shape.numel(), 1) if across else (1, shape.numel())
             repeats += inner, size
         expanded.append(shape if one != expected else None)

@@ -2,7 +2,7 @@
 # problem: huber_loss
 # source: huber_loss.yaml (sha256 6c0ee69778e7aab0)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 16f1f6c61ab8a6d4)
+# templates: frame/head.py.jinja (sha256 4ffe12199927554f)
 # render again: kernelgen render huber_loss
 """Huber loss (smooth L1 with beta 1).
 
@@ -275,6 +275,9 @@ def _readable(
         found = f"{tensor.dtype} on {tensor.device}"
         raise ValueError(f"{name}: expected {dtype} on a CUDA device, got {found}")
     if shape is not None and tensor.shape != shape:
+        if torch.broadcast_shapes(tensor.shape, shape) != shape:
+            found = f"the file is for {tuple(shape)}, got {tuple(tensor.shape)}"
+            raise ValueError(f"the shape of {name}: {found}; render it again")
         tensor = tensor.expand(shape)
     return tensor.contiguous()
 

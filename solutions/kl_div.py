@@ -2,7 +2,7 @@
 # problem: kl_div
 # source: kl_div.yaml (sha256 bdf713384af0690e)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 54c73f6da4d460d0)
+# templates: frame/head.py.jinja (sha256 010d561411e2eaf4)
 # render again: kernelgen render kl_div
 """Kullback-Leibler divergence of two distributions a row.
 
@@ -276,6 +276,9 @@ def _readable(
         found = f"{tensor.dtype} on {tensor.device}"
         raise ValueError(f"{name}: expected {dtype} on a CUDA device, got {found}")
     if shape is not None and tensor.shape != shape:
+        if torch.broadcast_shapes(tensor.shape, shape) != shape:
+            found = f"the file is for {tuple(shape)}, got {tuple(tensor.shape)}"
+            raise ValueError(f"the shape of {name}: {found}; render it again")
         tensor = tensor.expand(shape)
     return tensor.contiguous()
 

@@ -2,7 +2,7 @@
 # problem: l2norm
 # source: l2norm.yaml (sha256 e76cc56ae7bc3a30)
 # backend: cuda, sm_90a
-# templates: frame/head.py.jinja (sha256 3129ae254518e317)
+# templates: frame/head.py.jinja (sha256 4804aa5c82e7a415)
 # schedule: sets=2 workers=256 vectors=5 slots=11 ahead=4 listeners=1
 # render again: kernelgen render l2norm
 """x divided by its Euclidean norm along dimension 1.
@@ -756,6 +756,9 @@ def _readable(
         found = f"{tensor.dtype} on {tensor.device}"
         raise ValueError(f"{name}: expected {dtype} on a CUDA device, got {found}")
     if shape is not None and tensor.shape != shape:
+        if torch.broadcast_shapes(tensor.shape, shape) != shape:
+            found = f"the file is for {tuple(shape)}, got {tuple(tensor.shape)}"
+            raise ValueError(f"the shape of {name}: {found}; render it again")
         tensor = tensor.expand(shape)
     return tensor.contiguous()
 

@@ -2,7 +2,7 @@
 # problem: leaky_relu
 # source: leaky_relu.yaml (sha256 0a4ee2db4b95fe4c)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 3b4eced57886e434)
+# templates: frame/head.py.jinja (sha256 4bf8ecc04aab8dc8)
 # render again: kernelgen render leaky_relu
 """LeakyReLU, element by element.
 
@@ -173,6 +173,9 @@ def _readable(
         found = f"{tensor.dtype} on {tensor.device}"
         raise ValueError(f"{name}: expected {dtype} on a CUDA device, got {found}")
     if shape is not None and tensor.shape != shape:
+        if torch.broadcast_shapes(tensor.shape, shape) != shape:
+            found = f"the file is for {tuple(shape)}, got {tuple(tensor.shape)}"
+            raise ValueError(f"the shape of {name}: {found}; render it again")
         tensor = tensor.expand(shape)
     return tensor.contiguous()
 

@@ -2,7 +2,7 @@
 # problem: linear_instancenorm_add_mul
 # source: linear_instancenorm_add_mul.yaml (sha256 9f30f4d36f97cc7e)
 # backend: cuda, sm_90a
-# templates: frame/head.py.jinja (sha256 45d900fb732f2eff)
+# templates: frame/head.py.jinja (sha256 4cd763e8fc583f52)
 # render again: kernelgen render linear_instancenorm_add_mul
 """Linear, InstanceNorm over each row's features, then (h + y) * y.
 
@@ -1342,6 +1342,9 @@ def _readable(
         found = f"{tensor.dtype} on {tensor.device}"
         raise ValueError(f"{name}: expected {dtype} on a CUDA device, got {found}")
     if shape is not None and tensor.shape != shape:
+        if torch.broadcast_shapes(tensor.shape, shape) != shape:
+            found = f"the file is for {tuple(shape)}, got {tuple(tensor.shape)}"
+            raise ValueError(f"the shape of {name}: {found}; render it again")
         tensor = tensor.expand(shape)
     return tensor.contiguous()
 
@@ -1372,6 +1375,8 @@ def _instance_norm_add_mul(x: torch.Tensor, y_apart: torch.Tensor) -> torch.Tens
     y_apart = _readable("y_apart", y_apart, torch.float32, shape)
     _expect("dimensions of x", len(shape), 3 if len(shape) < 4 else 4)
     length = shape[-2 :].numel()
+    if length < 2:
+        raise ValueError("instance_norm_add_mul: there are fewer than 2 elements to reduce")
     out = torch.empty_like(x)
     if shape.numel() > 0:
         sizes = (shape.numel() // length, length, 1)

@@ -2,7 +2,7 @@
 # problem: matmul_add_gelu
 # source: matmul_add_gelu.yaml (sha256 7a9232b0e2be1d8b)
 # backend: cuda, sm_90a
-# templates: frame/head.py.jinja (sha256 0780583017b616c7)
+# templates: frame/head.py.jinja (sha256 7b43a41a3a5685f4)
 # schedule: tile_columns=128 group_rows=8
 # render again: kernelgen render matmul_add_gelu
 """Product of two matrices, plus a third, then GELU.
@@ -1182,6 +1182,9 @@ def _readable(
         found = f"{tensor.dtype} on {tensor.device}"
         raise ValueError(f"{name}: expected {dtype} on a CUDA device, got {found}")
     if shape is not None and tensor.shape != shape:
+        if torch.broadcast_shapes(tensor.shape, shape) != shape:
+            found = f"the file is for {tuple(shape)}, got {tuple(tensor.shape)}"
+            raise ValueError(f"the shape of {name}: {found}; render it again")
         tensor = tensor.expand(shape)
     return tensor.contiguous()
 

@@ -2,7 +2,7 @@
 # problem: matmul_batched
 # source: matmul_batched.yaml (sha256 f9bcf684669a822e)
 # backend: cuda, sm_90a
-# templates: frame/head.py.jinja (sha256 2526a8ff453989a0)
+# templates: frame/head.py.jinja (sha256 f8472f32cbdcb51f)
 # schedule: tile_columns=128 group_rows=8
 # render again: kernelgen render matmul_batched
 """Batch of products of matrices.
@@ -1132,8 +1132,15 @@ def _multiply(
     _launch(name, (a, b, *tensors), (*places, *sizes), numbers)
 
 
+def _expect(name: str, found: object, expected: object) -> None:
+    """Refuse what the file is not written for."""
+    if found != expected:
+        raise ValueError(f"{name}: the file is for {expected}, got {found}; render it again")
+
+
 def _bmm(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     """Return bmm(a, b)."""
+    _expect("batches of b", b.shape[:-2], a.shape[:-2])
     a, b, shape = _factors(a, b)
     out = a.new_empty(*shape)
     if out.numel() > 0:

@@ -2,7 +2,7 @@
 # problem: matmul_narrow
 # source: matmul_narrow.yaml (sha256 65f1c9b5935f6bda)
 # backend: cuda, sm_90a
-# templates: frame/head.py.jinja (sha256 2526a8ff453989a0)
+# templates: frame/head.py.jinja (sha256 3fb94191cad9bb04)
 # render again: kernelgen render matmul_narrow
 """Product of a large and a narrow matrix.
 

@@ -2,7 +2,7 @@
 # problem: max_pool_3d
 # source: max_pool_3d.yaml (sha256 9ed1caf1193bc8cf)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 e2afb68830b1529c)
+# templates: frame/head.py.jinja (sha256 1c648a795e6d42ce)
 # render again: kernelgen render max_pool_3d
 """3-D max pooling with padding, stride and dilation.
 
@@ -312,6 +312,9 @@ def _readable(
         found = f"{tensor.dtype} on {tensor.device}"
         raise ValueError(f"{name}: expected {dtype} on a CUDA device, got {found}")
     if shape is not None and tensor.shape != shape:
+        if torch.broadcast_shapes(tensor.shape, shape) != shape:
+            found = f"the file is for {tuple(shape)}, got {tuple(tensor.shape)}"
+            raise ValueError(f"the shape of {name}: {found}; render it again")
         tensor = tensor.expand(shape)
     return tensor.contiguous()
 
@@ -340,8 +343,8 @@ def _max_pool(x: torch.Tensor) -> torch.Tensor:
     """Return the maximum of x in windows of 3 x 3 x 3."""
     x = _readable("x", x, torch.float32)
     shape = x.shape
-    if len(shape) <= 3:
-        raise ValueError(f"expected 4 dimensions or more, got {tuple(shape)}")
+    if len(shape) <= 3 or not shape[-4]:
+        raise ValueError(f"expected channels and 3 dimensions, got {tuple(shape)}")
     windows = ((3, 2, 1, 3, False), (3, 2, 1, 3, False), (3, 2, 1, 3, False))
     counts = [_windows(size, *window) for size, window in zip(shape[-3:], windows)]
     out = x.new_empty(*shape[:-3], *counts)

@@ -2,7 +2,7 @@
 # problem: min_middle
 # source: min_middle.yaml (sha256 cfb9f133f00728f4)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 3834248b6d5b5beb)
+# templates: frame/head.py.jinja (sha256 c8df6acb88c32cda)
 # render again: kernelgen render min_middle
 """minimum over dimension 1.
 
@@ -231,6 +231,9 @@ def _readable(
         found = f"{tensor.dtype} on {tensor.device}"
         raise ValueError(f"{name}: expected {dtype} on a CUDA device, got {found}")
     if shape is not None and tensor.shape != shape:
+        if torch.broadcast_shapes(tensor.shape, shape) != shape:
+            found = f"the file is for {tuple(shape)}, got {tuple(tensor.shape)}"
+            raise ValueError(f"the shape of {name}: {found}; render it again")
         tensor = tensor.expand(shape)
     return tensor.contiguous()
 
@@ -247,8 +250,8 @@ def _min(x: torch.Tensor) -> torch.Tensor:
     shape = x.shape
     _expect("the number of dimensions", len(shape), 3)
     kept, rows, length = ((shape[0], shape[2]), shape[0] * shape[2], shape[1])
-    if length == 0:
-        raise IndexError("min: there is nothing to reduce")
+    if length < 1:
+        raise ValueError("min: there are fewer than 1 elements to reduce")
     out = x.new_empty(*kept)
     if rows > 0:
         tensors = (x, out)

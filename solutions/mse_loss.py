@@ -2,7 +2,7 @@
 # problem: mse_loss
 # source: mse_loss.yaml (sha256 c769b8e33c8ec0d5)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 16f1f6c61ab8a6d4)
+# templates: frame/head.py.jinja (sha256 4ffe12199927554f)
 # render again: kernelgen render mse_loss
 """mean squared error.
 
@@ -271,6 +271,9 @@ def _readable(
         found = f"{tensor.dtype} on {tensor.device}"
         raise ValueError(f"{name}: expected {dtype} on a CUDA device, got {found}")
     if shape is not None and tensor.shape != shape:
+        if torch.broadcast_shapes(tensor.shape, shape) != shape:
+            found = f"the file is for {tuple(shape)}, got {tuple(tensor.shape)}"
+            raise ValueError(f"the shape of {name}: {found}; render it again")
         tensor = tensor.expand(shape)
     return tensor.contiguous()
 

@@ -2,7 +2,7 @@
 # problem: rmsnorm
 # source: rmsnorm.yaml (sha256 f46cc0049780c4dd)
 # backend: cuda, sm_90a
-# templates: frame/head.py.jinja (sha256 c5f64b826f1f4941)
+# templates: frame/head.py.jinja (sha256 e152ec5eb481dda0)
 # schedule: items=16
 # render again: kernelgen render rmsnorm
 """RMSNorm over the last dimension with a weight for each element.
@@ -392,6 +392,9 @@ def _readable(
         found = f"{tensor.dtype} on {tensor.device}"
         raise ValueError(f"{name}: expected {dtype} on a CUDA device, got {found}")
     if shape is not None and tensor.shape != shape:
+        if torch.broadcast_shapes(tensor.shape, shape) != shape:
+            found = f"the file is for {tuple(shape)}, got {tuple(tensor.shape)}"
+            raise ValueError(f"the shape of {name}: {found}; render it again")
         tensor = tensor.expand(shape)
     return tensor.contiguous()
 

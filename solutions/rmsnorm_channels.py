@@ -2,7 +2,7 @@
 # problem: rmsnorm_channels
 # source: rmsnorm_channels.yaml (sha256 7dc3d2fe3c93381d)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 65abf86beb85d8ec)
+# templates: frame/head.py.jinja (sha256 810210eddaf470cb)
 # render again: kernelgen render rmsnorm_channels
 """RMSNorm over the channels of each pixel, without a weight.
 
@@ -209,6 +209,9 @@ def _readable(
         found = f"{tensor.dtype} on {tensor.device}"
         raise ValueError(f"{name}: expected {dtype} on a CUDA device, got {found}")
     if shape is not None and tensor.shape != shape:
+        if torch.broadcast_shapes(tensor.shape, shape) != shape:
+            found = f"the file is for {tuple(shape)}, got {tuple(tensor.shape)}"
+            raise ValueError(f"the shape of {name}: {found}; render it again")
         tensor = tensor.expand(shape)
     return tensor.contiguous()
 

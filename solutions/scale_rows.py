@@ -2,7 +2,7 @@
 # problem: scale_rows
 # source: scale_rows.yaml (sha256 b026d003429c7218)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 3d5289510170d9cb)
+# templates: frame/head.py.jinja (sha256 4ec9f95e5a710155)
 # render again: kernelgen render scale_rows
 """each row of a matrix times a number of its own.
 
@@ -177,6 +177,9 @@ def _readable(
         found = f"{tensor.dtype} on {tensor.device}"
         raise ValueError(f"{name}: expected {dtype} on a CUDA device, got {found}")
     if shape is not None and tensor.shape != shape:
+        if torch.broadcast_shapes(tensor.shape, shape) != shape:
+            found = f"the file is for {tuple(shape)}, got {tuple(tensor.shape)}"
+            raise ValueError(f"the shape of {name}: {found}; render it again")
         tensor = tensor.expand(shape)
     return tensor.contiguous()
 
@@ -204,7 +207,7 @@ def _repeats(
                 expected = shape[:first] + (1,) * (last - first) + shape[last:]
             one = (1,) * (len(shape) - len(one)) + one
             if one != expected:  # written out, where torch has no reason against it
-                torch.empty(one, device="meta").expand(shape)
+                torch.broadcast_shapes(one, shape)
                 inner, size = (shape.numel(), 1) if across else (1, shape.numel())
             repeats += inner, size
         expanded.append(shape if one != expected else None)

@@ -2,7 +2,7 @@
 # problem: softmax
 # source: softmax.yaml (sha256 5d185dad9ceb7d40)
 # backend: cuda, sm_90a
-# templates: frame/head.py.jinja (sha256 3129ae254518e317)
+# templates: frame/head.py.jinja (sha256 4804aa5c82e7a415)
 # schedule: sets=2 workers=256 vectors=4 slots=14 ahead=4 listeners=2
 # render again: kernelgen render softmax
 """softmax along dimension 1.
@@ -731,6 +731,9 @@ def _readable(
         found = f"{tensor.dtype} on {tensor.device}"
         raise ValueError(f"{name}: expected {dtype} on a CUDA device, got {found}")
     if shape is not None and tensor.shape != shape:
+        if torch.broadcast_shapes(tensor.shape, shape) != shape:
+            found = f"the file is for {tuple(shape)}, got {tuple(tensor.shape)}"
+            raise ValueError(f"the shape of {name}: {found}; render it again")
         tensor = tensor.expand(shape)
     return tensor.contiguous()
 

@@ -2,7 +2,7 @@
 # problem: swish
 # source: swish.yaml (sha256 c4177693abb3d27e)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 f2150ec275e79c59)
+# templates: frame/head.py.jinja (sha256 e029c4044f3d0c7b)
 # render again: kernelgen render swish
 """Swish (SiLU), element by element.
 
@@ -196,6 +196,9 @@ def _readable(
         found = f"{tensor.dtype} on {tensor.device}"
         raise ValueError(f"{name}: expected {dtype} on a CUDA device, got {found}")
     if shape is not None and tensor.shape != shape:
+        if torch.broadcast_shapes(tensor.shape, shape) != shape:
+            found = f"the file is for {tuple(shape)}, got {tuple(tensor.shape)}"
+            raise ValueError(f"the shape of {name}: {found}; render it again")
         tensor = tensor.expand(shape)
     return tensor.contiguous()
 

@@ -2,7 +2,7 @@
 # problem: triplet_margin
 # source: triplet_margin.yaml (sha256 39f276de5804cae1)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 54c73f6da4d460d0)
+# templates: frame/head.py.jinja (sha256 010d561411e2eaf4)
 # render again: kernelgen render triplet_margin
 """triplet margin loss of Euclidean distances.
 
@@ -370,6 +370,9 @@ def _readable(
         found = f"{tensor.dtype} on {tensor.device}"
         raise ValueError(f"{name}: expected {dtype} on a CUDA device, got {found}")
     if shape is not None and tensor.shape != shape:
+        if torch.broadcast_shapes(tensor.shape, shape) != shape:
+            found = f"the file is for {tuple(shape)}, got {tuple(tensor.shape)}"
+            raise ValueError(f"the shape of {name}: {found}; render it again")
         tensor = tensor.expand(shape)
     return tensor.contiguous()
 

@@ -70,6 +70,34 @@ def test_sizes_are_those_of_the_call(
         planned.check(torch.randn(shape))
 
 
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize(
+    "forward",
+    [
+        "(x * 2, y.exp() * 2)",
+        "(x.sum(0), y.sum(0) + 1, x.amax(0))",
+        "x.mean() + y.square().mean()",
+        "tuple(part.exp() for part in x.tensor_split(3))",
+    ],
+)
+def test_what_is_alike_at_the_main_sizes_alone_is_computed_apart(
+    backend: Backend, forward: str, tmp_path: Path, compiled_folder: Path
+) -> None:
+    planned = Planned(problem_of(tmp_path, forward, x=X, y=X), backend, compiled_folder)
+    for rows in (6, 6), (5, 7), (1, 3), (8, 2):
+        planned.check(*(torch.randn(n, 10) for n in rows))
+
+
+def test_rows_of_a_buffer_are_as_many_as_it_has(tmp_path: Path, compiled_folder: Path) -> None:
+    layers, before = "self.register_buffer('b', torch.zeros(8, 10))", "self.b[:5] = x[:5]"
+    problem = problem_of(tmp_path, "self.b * 2", layers=layers, before=before, x=X)
+    planned = Planned(problem, "cpp", compiled_folder)
+    for rows in 6, 5, 1:
+        planned.check(torch.randn(rows, 10))
+    with pytest.raises(RuntimeError, match="expanded size"):
+        planned.run(torch.randn(3, 10))
+
+
 def test_a_size_that_is_not_understood_is_refused(tmp_path: Path, compiled_folder: Path) -> None:
     planned = Planned(problem_of(tmp_path, "x / x.size(0) ** 0.5", x=X), "cpp", compiled_folder)
     planned.check()
@@ -81,7 +109,7 @@ def test_a_size_that_is_not_understood_is_refused(tmp_path: Path, compiled_folde
     ("forward", "words"),
     [
         ("x / x.size(2) ** 0.5", r"sizes 2 of x: the file is for (4,), got ()"),
-        ("F.avg_pool2d(x.exp(), 2)", "expected 3 dimensions or more, got (6, 5)"),
+        ("F.avg_pool2d(x.exp(), 2)", "expected channels and 2 dimensions, got (6, 5)"),
     ],
 )
 def test_fewer_dimensions_are_refused(

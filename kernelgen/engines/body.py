@@ -16,6 +16,7 @@ class Apply(msgspec.Struct, frozen=True, kw_only=True):
 
     operator: Operator
     arguments: dict[str, Argument]
+    whole: tuple[str, ...] = ()
 
 
 class Waiting:
@@ -24,11 +25,13 @@ class Waiting:
     Attributes:
         types: of all values, known as far as the planner has come.
         steps: by the name of their value.
+        origins: of what a kernel has made, its first result; of a view, what it looks at.
     """
 
     def __init__(self, types: Mapping[str, TensorType]) -> None:
         self.types = types
         self.steps: dict[str, Apply | Gather] = {}
+        self.origins: dict[str, str] = {}
 
     def computed_from(
         self, value: str, *, through_gathers: bool = True, but_for: Container[str] = ()
@@ -70,12 +73,29 @@ class Waiting:
     def pass_of(self, value: str) -> object | None:
         """Return over what one reduction leads to a value, and operators after it; None if several.
 
-        Values of the same pass are the results of one stage.
+        Values of the same pass are the results of one stage. Reductions that read nothing in common
+        are none: they may have other shapes at other sizes.
         """
         gathers = self.gathers(value)
         passes = {(self.types[g.of].shape, g.dims, g.keepdim) for g in gathers.values()}
         shapes = {self.types[name].shape for name in (*gathers, value)} if gathers else set()
-        return passes.pop() if len(passes) == len(shapes) == 1 else None
+        groups = self.together({gather.of: None for gather in gathers.values()})
+        return passes.pop() if len(passes) == len(shapes) == len(groups) == 1 else None
+
+    def together(self, keys: Mapping[str, object]) -> list[list[str]]:
+        """Return together the values of a key that read something in common.
+
+        Others may have other shapes at other sizes.
+        """
+        groups: list[tuple[object, set[str], list[str]]] = []
+        for value, key in keys.items():
+            read = {self.origins.get(name, name) for name in self.computed_from(value)}
+            first, *rest = [g for g in groups if g[0] == key and g[1] & read] or [(key, read, [])]
+            groups = [g for g in groups if g not in rest] + [first] * (not first[2])
+            for _, known, names in (*rest, (key, read, [value])):
+                first[1].update(known)
+                first[2].extend(names)
+        return [names for *_, names in groups]
 
     def gathers(self, value: str) -> dict[str, Gather]:
         """Return the reductions that a value waits for, nearest ones alone."""
@@ -132,7 +152,7 @@ class Body:
             made = self.names.local(waiting.operator.name)
             dtype = self._waiting.types[name].dtype
             step = Step(name=made, operator=waiting.operator.name, arguments=arguments, dtype=dtype)
-            self._steps.append(step)
+            self._steps.append(msgspec.structs.replace(step, whole=waiting.whole))
         else:
             assert waiting is None, f"{name} is a reduction, and not in memory"
             made = self.names.local(self._called.get(name, name))

@@ -38,6 +38,7 @@ class Gather(msgspec.Struct, frozen=True, kw_only=True):
         dims: ascending, from the front; all of them where the operator names none.
         correction: of a variance.
         at: the value with the positions of a pick.
+        fewest: elements that are gathered.
     """
 
     kind: Accumulation
@@ -46,6 +47,7 @@ class Gather(msgspec.Struct, frozen=True, kw_only=True):
     keepdim: bool
     correction: float = 0.0
     at: str = ""
+    fewest: int = 0
 
 
 def gathers_of(node: Node, types: Mapping[str, TensorType]) -> list[Gather]:
@@ -57,8 +59,9 @@ def gathers_of(node: Node, types: Mapping[str, TensorType]) -> list[Gather]:
     of = node.argument(next(iter(node.arguments))) if kinds else ""
     if not kinds or types[of].dtype != "float32" or node.arguments.get("dtype") is not None:
         return []
-    correction = node.arguments.get("correction", 0.0)
+    correction, fewest = node.arguments.get("correction", 0.0), node.arguments.get("fewest", 0)
     assert isinstance(correction, int | float)
+    assert isinstance(fewest, int)
     return [
         Gather(
             kind=kind,
@@ -67,6 +70,7 @@ def gathers_of(node: Node, types: Mapping[str, TensorType]) -> list[Gather]:
             keepdim=bool(node.arguments.get("keepdim", False)),
             correction=float(correction),
             at=node.argument("index") if kind == "pick" else "",
+            fewest=fewest,
         )
         for kind in kinds
     ]

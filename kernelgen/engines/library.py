@@ -38,6 +38,9 @@ def render_library(stage: Library) -> StageText:
         space, _, name = stage.aten.rpartition("::")
         name = name.replace(".", "_.", 1) if stage.in_place else name
         call = f"torch.ops.{space or 'aten'}.{name}({', '.join(_call(stage, arguments))})"
+    # In place, torch would refuse what it broadcasts here.
+    wholes = stage.whole * (not stage.in_place)
+    call += "".join(f".expand_as({_python(stage.arguments[name])})" for name in wholes)
     idea = "" if stage.view else f"{base} stays in torch"
     return StageText(idea=idea, call=call)
 

@@ -53,12 +53,14 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
         arguments: by the operator's parameters; a whole number is an int where it is compared as
             one.
         dtype: of the value.
+        whole: parameters whose operands together have the shape of all that the step reads.
     """
 
     name: str
     operator: str
     arguments: dict[str, StepValue]
     dtype: str
+    whole: tuple[str, ...] = ()
 
 
 def step_of(name: str, operator: str, left: StepValue, right: StepValue) -> Step:
@@ -94,6 +96,7 @@ class Accumulator(msgspec.Struct, frozen=True, kw_only=True):
         of: the step or operand whose values are gathered.
         correction: of a variance, which divides by the count less this.
         at: of a pick, the operand in `beside` that holds the positions.
+        fewest: elements that are gathered, where torch refuses fewer than it could gather.
     """
 
     name: str
@@ -101,6 +104,7 @@ class Accumulator(msgspec.Struct, frozen=True, kw_only=True):
     of: StepValue
     correction: float = 0.0
     at: str = ""
+    fewest: int = 0
 
 
 class Kernel(msgspec.Struct, frozen=True, kw_only=True):
@@ -194,6 +198,7 @@ class Library(msgspec.Struct, frozen=True, kw_only=True, tag="library"):
         view: it only looks at memory in another way.
         computes: it does a product, a convolution or the like: more than to move memory.
         in_place: its result is left in its first argument's memory.
+        whole: parameters whose tensors have the result's shape: it has a single one.
     """
 
     name: str
@@ -206,6 +211,7 @@ class Library(msgspec.Struct, frozen=True, kw_only=True, tag="library"):
     view: bool = False
     computes: bool = False
     in_place: bool = False
+    whole: tuple[str, ...] = ()
 
 
 Stage = Kernel | Library

@@ -160,6 +160,7 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
         module: path of the layer that calls it, "" for the Model itself.
         layer: that layer's class where it is one of torch.nn's, such as `GroupNorm`; else "".
         draws: it takes random numbers, so that what draws after it depends on it.
+        whole: parameters whose tensors have the result's shape: others may not broadcast them.
     """
 
     name: str
@@ -171,6 +172,7 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
     module: str = ""
     layer: str = ""
     draws: bool = False
+    whole: tuple[str, ...] = ()
 
     def argument(self, name: str) -> str:
         """Return the name of the value that an argument is.

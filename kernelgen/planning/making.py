@@ -59,6 +59,7 @@ class Making:
                 of=before.value(gather.of),
                 correction=gather.correction,
                 at=after.value(gather.at) if gather.at else "",
+                fewest=gather.fewest,
             )
             for gather in gathers.values()
         )
@@ -102,6 +103,7 @@ class Making:
             types=node.results,
             view=base in VIEWS,
             computes=base in _COMPUTES,
+            whole=node.whole if len(node.results) == 1 else (),
         )
 
     def _results(self, values: tuple[str, ...], of: Iterable[StepValue]) -> tuple[Result, ...]:

@@ -145,10 +145,7 @@ class Placing:
     def _place_gathers(self, value: str) -> None:
         """Put into memory what a value reads of reductions, those of one pass at once."""
         found = self.waiting.last_reduced(value, self.types[value].shape)
-        passes: dict[object, list[str]] = {}
-        for name in dict.fromkeys(found):
-            passes.setdefault(self.waiting.pass_of(name) or name, []).append(name)
-        for names in passes.values():
+        for names in self.waiting.together({v: self.waiting.pass_of(v) or v for v in found}):
             if self.waiting.pass_of(names[0]) is None:
                 self.place(names[0])
             else:
@@ -159,21 +156,15 @@ class Placing:
         values = dict.fromkeys(values)
         for value in values:
             self._place_views(value)
-        alike: dict[tuple[int, ...], list[str]] = {}
-        for value in values:
-            if value in self.waiting.steps and not self.waiting.gathers(value):
-                alike.setdefault(self.types[value].shape, []).append(value)
-        for names in alike.values():
+        waiting = [v for v in values if v in self.waiting.steps and not self.waiting.gathers(v)]
+        for names in self.waiting.together({v: self.types[v].shape for v in waiting}):
             if len(names) > 1:
                 self._done(self._making.map(tuple(names)), *names)
 
     def in_one_reduce(self, values: Iterable[str]) -> None:
         """Compute results of the same pass together."""
-        passes: dict[object, list[str]] = {}
-        for value in dict.fromkeys(values):
-            if (found := self.waiting.pass_of(value)) is not None:
-                passes.setdefault(found, []).append(value)
-        for names in passes.values():
+        passes = {v: found for v in values if (found := self.waiting.pass_of(v)) is not None}
+        for names in self.waiting.together(passes):
             if len(names) > 1:
                 for name in names:
                     self._place_views(name)
@@ -183,6 +174,7 @@ class Placing:
         self.stages.append(stage)
         self.in_memory.update(values)
         if not isinstance(stage, Library):
+            self.waiting.origins.update(dict.fromkeys(values, values[0]))
             values_in_order = {v for v in values if is_contiguous(self.types[v])}
             self.as_traced |= values_in_order
             self.known |= values_in_order

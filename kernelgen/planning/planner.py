@@ -128,6 +128,7 @@ class _Planner:
         is_view = without_overload(node.aten) in VIEWS and "self" in node.arguments
         if is_view and len(node.results) == 1 and node.types:
             values.views[node.name] = node
+            values.waiting.origins[node.name] = values.looked_at(node.name)
             return
         claims = (engine.claim(node, values.types) for engine in ENGINES)
         if (claim := next(filter(None, claims), None)) is not None and is_known(node):
@@ -160,7 +161,8 @@ class _Planner:
             if values.types[only].dtype == values.types[node.name].dtype:
                 values.same[node.name] = only
                 return True
-        values.waiting.steps[node.name] = Apply(operator=operator, arguments=filled)
+        apply = Apply(operator=operator, arguments=filled, whole=node.whole)
+        values.waiting.steps[node.name] = apply
         read = [name for key in filled if operator.reads(key) for name in references(filled[key])]
         if all(name in values.constants for name in read):
             values.constants[node.name] = node

@@ -196,7 +196,9 @@ class Reader:
         if base.endswith("_") and not base.endswith("__"):
             if (changed := read[0]) in self._numbers:
                 raise NotPlannedError(f"forward changes a constant in place (aten.{base})")
-            target = made.argument(next(iter(made.arguments)))
+            first = next(iter(made.arguments))
+            target, whole = made.argument(first), (first,) if made.reads[1:] else ()
+            made = msgspec.structs.replace(made, whole=whole)
             made = self._in_place(self._in_its_type(made, node), self._memory[changed], target)
         self._know(node, made.name)
         self._add(made)

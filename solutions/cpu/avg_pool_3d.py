@@ -2,7 +2,7 @@
 # problem: avg_pool_3d
 # source: avg_pool_3d.yaml (sha256 f134706dee0657fe)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 f3a2b167880de717)
+# templates: frame/head.py.jinja (sha256 189816d6a8d1ea17)
 # render again: kernelgen render avg_pool_3d --backend cpp
 """3-D average pooling with padding and stride 2.
 
@@ -141,6 +141,9 @@ def _readable(
         found = f"{tensor.dtype} on {tensor.device}"
         raise ValueError(f"{name}: expected {dtype} on the CPU, got {found}")
     if shape is not None and tensor.shape != shape:
+        if torch.broadcast_shapes(tensor.shape, shape) != shape:
+            found = f"the file is for {tuple(shape)}, got {tuple(tensor.shape)}"
+            raise ValueError(f"the shape of {name}: {found}; render it again")
         tensor = tensor.expand(shape)
     return tensor.contiguous()
 
@@ -169,8 +172,8 @@ def _mean_pool(x: torch.Tensor) -> torch.Tensor:
     """Return the mean of x in windows of 3 x 3 x 3."""
     x = _readable("x", x, torch.float32)
     shape = x.shape
-    if len(shape) <= 3:
-        raise ValueError(f"expected 4 dimensions or more, got {tuple(shape)}")
+    if len(shape) <= 3 or not shape[-4]:
+        raise ValueError(f"expected channels and 3 dimensions, got {tuple(shape)}")
     windows = ((3, 2, 1, 1, False), (3, 2, 1, 1, False), (3, 2, 1, 1, False))
     counts = [_windows(size, *window) for size, window in zip(shape[-3:], windows)]
     out = x.new_empty(*shape[:-3], *counts)

@@ -2,7 +2,7 @@
 # problem: conv2d_avg_pool_sigmoid_sum
 # source: conv2d_avg_pool_sigmoid_sum.yaml (sha256 f0887759fb84f5e3)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 54a288cbb7cf4d51)
+# templates: frame/head.py.jinja (sha256 7fe4cd0a4ea8e823)
 # identities: the mean before conv2d, add
 # render again: kernelgen render conv2d_avg_pool_sigmoid_sum --backend cpp
 """2-D convolution, mean of windows, sigmoid, then the sum of an image.
@@ -251,6 +251,9 @@ def _readable(
         found = f"{tensor.dtype} on {tensor.device}"
         raise ValueError(f"{name}: expected {dtype} on the CPU, got {found}")
     if shape is not None and tensor.shape != shape:
+        if torch.broadcast_shapes(tensor.shape, shape) != shape:
+            found = f"the file is for {tuple(shape)}, got {tuple(tensor.shape)}"
+            raise ValueError(f"the shape of {name}: {found}; render it again")
         tensor = tensor.expand(shape)
     return tensor.contiguous()
 
@@ -278,7 +281,7 @@ def _repeats(
                 expected = shape[:first] + (1,) * (last - first) + shape[last:]
             one = (1,) * (len(shape) - len(one)) + one
             if one != expected:  # written out, where torch has no reason against it
-                torch.empty(one, device="meta").expand(shape)
+                torch.broadcast_shapes(one, shape)
                 inner, size = (shape.numel(), 1) if across else (1, shape.numel())
             repeats += inner, size
         expanded.append(shape if one != expected else None)
@@ -325,8 +328,8 @@ def _mean_pool(pad: torch.Tensor) -> torch.Tensor:
     """Return the mean of pad in windows of 4 x 4."""
     pad = _readable("pad", pad, torch.float32)
     shape = pad.shape
-    if len(shape) <= 2:
-        raise ValueError(f"expected 3 dimensions or more, got {tuple(shape)}")
+    if len(shape) <= 2 or not shape[-3]:
+        raise ValueError(f"expected channels and 2 dimensions, got {tuple(shape)}")
     windows = ((4, 1, 0, 1, False), (4, 1, 0, 1, False))
     counts = [_windows(size, *window) for size, window in zip(shape[-2:], windows)]
     out = pad.new_empty(*shape[:-2], *counts)

@@ -2,7 +2,7 @@
 # problem: conv2d_batchnorm
 # source: conv2d_batchnorm.yaml (sha256 44badd81d483b4eb)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 5a19e3564b7287f0)
+# templates: frame/head.py.jinja (sha256 ad1e846a4b945b6b)
 # render again: kernelgen render conv2d_batchnorm --backend cpp
 """2-D convolution, BatchNorm2d in training mode, then a factor.
 
@@ -246,6 +246,9 @@ def _readable(
         found = f"{tensor.dtype} on {tensor.device}"
         raise ValueError(f"{name}: expected {dtype} on the CPU, got {found}")
     if shape is not None and tensor.shape != shape:
+        if torch.broadcast_shapes(tensor.shape, shape) != shape:
+            found = f"the file is for {tuple(shape)}, got {tuple(tensor.shape)}"
+            raise ValueError(f"the shape of {name}: {found}; render it again")
         tensor = tensor.expand(shape)
     return tensor.contiguous()
 
@@ -273,7 +276,7 @@ def _repeats(
                 expected = shape[:first] + (1,) * (last - first) + shape[last:]
             one = (1,) * (len(shape) - len(one)) + one
             if one != expected:  # written out, where torch has no reason against it
-                torch.empty(one, device="meta").expand(shape)
+                torch.broadcast_shapes(one, shape)
                 inner, size = (shape.numel(), 1) if across else (1, shape.numel())
             repeats += inner, size
         expanded.append(shape if one != expected else None)
@@ -313,6 +316,8 @@ def _mean_variance_add_rsqrt_lerp(
     shape = conv2d.shape
     _expect("the number of dimensions", len(shape), 4)
     kept, rows, length = ((1, shape[1], 1, 1), shape[1], shape[0] * shape[2] * shape[3])
+    if length < 2:
+        raise ValueError("mean_variance_add_rsqrt_lerp: there are fewer than 2 elements to reduce")
     running_mean = _readable("running_mean", running_mean, torch.float32, (rows,))
     running_var = _readable("running_var", running_var, torch.float32, (rows,))
     out_1 = conv2d.new_empty(*kept)

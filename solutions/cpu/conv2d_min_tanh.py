@@ -2,7 +2,7 @@
 # problem: conv2d_min_tanh
 # source: conv2d_min_tanh.yaml (sha256 378ee22ce3319253)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 a7302ddde3013e93)
+# templates: frame/head.py.jinja (sha256 2a0de60c0487a8eb)
 # render again: kernelgen render conv2d_min_tanh --backend cpp
 """2-D convolution, the minimum of each pixel's channels, then tanh twice.
 
@@ -205,6 +205,9 @@ def _readable(
         found = f"{tensor.dtype} on {tensor.device}"
         raise ValueError(f"{name}: expected {dtype} on the CPU, got {found}")
     if shape is not None and tensor.shape != shape:
+        if torch.broadcast_shapes(tensor.shape, shape) != shape:
+            found = f"the file is for {tuple(shape)}, got {tuple(tensor.shape)}"
+            raise ValueError(f"the shape of {name}: {found}; render it again")
         tensor = tensor.expand(shape)
     return tensor.contiguous()
 
@@ -232,7 +235,7 @@ def _repeats(
                 expected = shape[:first] + (1,) * (last - first) + shape[last:]
             one = (1,) * (len(shape) - len(one)) + one
             if one != expected:  # written out, where torch has no reason against it
-                torch.empty(one, device="meta").expand(shape)
+                torch.broadcast_shapes(one, shape)
                 inner, size = (shape.numel(), 1) if across else (1, shape.numel())
             repeats += inner, size
         expanded.append(shape if one != expected else None)
@@ -268,8 +271,8 @@ def _add_min_tanh(conv2d: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
     _expect("the number of dimensions", len(shape), 4)
     (kept, rows, length) = ((shape[0], 1, shape[2], shape[3]), shape[0] * shape[2] * shape[3],
         shape[1])
-    if length == 0:
-        raise IndexError("add_min_tanh: there is nothing to reduce")
+    if length < 1:
+        raise ValueError("add_min_tanh: there are fewer than 1 elements to reduce")
     out = conv2d.new_empty(*kept)
     if rows > 0:
         tensors = (conv2d, bias, out)

@@ -2,7 +2,7 @@
 # problem: conv3d_max_pool_logsumexp
 # source: conv3d_max_pool_logsumexp.yaml (sha256 8bec1003e7ddfb8a)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 54a288cbb7cf4d51)
+# templates: frame/head.py.jinja (sha256 7fe4cd0a4ea8e823)
 # render again: kernelgen render conv3d_max_pool_logsumexp --backend cpp
 """3-D convolution, maximum of windows, logsumexp of the channels, then ReLU.
 
@@ -315,6 +315,9 @@ def _readable(
         found = f"{tensor.dtype} on {tensor.device}"
         raise ValueError(f"{name}: expected {dtype} on the CPU, got {found}")
     if shape is not None and tensor.shape != shape:
+        if torch.broadcast_shapes(tensor.shape, shape) != shape:
+            found = f"the file is for {tuple(shape)}, got {tuple(tensor.shape)}"
+            raise ValueError(f"the shape of {name}: {found}; render it again")
         tensor = tensor.expand(shape)
     return tensor.contiguous()
 
@@ -342,7 +345,7 @@ def _repeats(
                 expected = shape[:first] + (1,) * (last - first) + shape[last:]
             one = (1,) * (len(shape) - len(one)) + one
             if one != expected:  # written out, where torch has no reason against it
-                torch.empty(one, device="meta").expand(shape)
+                torch.broadcast_shapes(one, shape)
                 inner, size = (shape.numel(), 1) if across else (1, shape.numel())
             repeats += inner, size
         expanded.append(shape if one != expected else None)
@@ -389,8 +392,8 @@ def _add_max_pool(conv3d: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
     """Return the maximum of add(conv3d, bias) in windows of 2 x 2 x 2."""
     shape, repeats, (conv3d, bias) = _read(None, ((), (-4, -3)), (torch.float32,) * 2,
         "conv3d bias", conv3d, bias)
-    if len(shape) <= 3:
-        raise ValueError(f"expected 4 dimensions or more, got {tuple(shape)}")
+    if len(shape) <= 3 or not shape[-4]:
+        raise ValueError(f"expected channels and 3 dimensions, got {tuple(shape)}")
     windows = ((2, 2, 0, 1, False), (2, 2, 0, 1, False), (2, 2, 0, 1, False))
     counts = [_windows(size, *window) for size, window in zip(shape[-3:], windows)]
     out = conv3d.new_empty(*shape[:-3], *counts)
@@ -409,8 +412,6 @@ def _max_sumexp_isinf_log_add_where_relu(max_pool3d: torch.Tensor) -> torch.Tens
     _expect("the number of dimensions", len(shape), 5)
     (kept, rows, length) = ((shape[0], 1, shape[2], shape[3], shape[4]),
         shape[0] * shape[2] * shape[3] * shape[4], shape[1])
-    if length == 0:
-        raise IndexError("max_sumexp_isinf_log_add_where_relu: there is nothing to reduce")
     out = max_pool3d.new_empty(*kept)
     if rows > 0:
         tensors = (max_pool3d, out)

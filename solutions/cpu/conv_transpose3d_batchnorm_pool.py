@@ -2,7 +2,7 @@
 # problem: conv_transpose3d_batchnorm_pool
 # source: conv_transpose3d_batchnorm_pool.yaml (sha256 af34f9b06022f5b2)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 54a288cbb7cf4d51)
+# templates: frame/head.py.jinja (sha256 7fe4cd0a4ea8e823)
 # identities: the mean before sub, mul, add
 # render again: kernelgen render conv_transpose3d_batchnorm_pool --backend cpp
 """3-D transposed convolution of stride 2, BatchNorm3d in training mode, two mean pools.
@@ -336,6 +336,9 @@ def _readable(
         found = f"{tensor.dtype} on {tensor.device}"
         raise ValueError(f"{name}: expected {dtype} on the CPU, got {found}")
     if shape is not None and tensor.shape != shape:
+        if torch.broadcast_shapes(tensor.shape, shape) != shape:
+            found = f"the file is for {tuple(shape)}, got {tuple(tensor.shape)}"
+            raise ValueError(f"the shape of {name}: {found}; render it again")
         tensor = tensor.expand(shape)
     return tensor.contiguous()
 
@@ -363,7 +366,7 @@ def _repeats(
                 expected = shape[:first] + (1,) * (last - first) + shape[last:]
             one = (1,) * (len(shape) - len(one)) + one
             if one != expected:  # written out, where torch has no reason against it
-                torch.empty(one, device="meta").expand(shape)
+                torch.broadcast_shapes(one, shape)
                 inner, size = (shape.numel(), 1) if across else (1, shape.numel())
             repeats += inner, size
         expanded.append(shape if one != expected else None)
@@ -410,8 +413,8 @@ def _mean_pool(transpose3d: torch.Tensor) -> torch.Tensor:
     """Return the mean of transpose3d in windows of 2 x 2 x 2."""
     transpose3d = _readable("transpose3d", transpose3d, torch.float32)
     shape = transpose3d.shape
-    if len(shape) <= 3:
-        raise ValueError(f"expected 4 dimensions or more, got {tuple(shape)}")
+    if len(shape) <= 3 or not shape[-4]:
+        raise ValueError(f"expected channels and 3 dimensions, got {tuple(shape)}")
     windows = ((2, 2, 0, 1, False), (2, 2, 0, 1, False), (2, 2, 0, 1, False))
     counts = [_windows(size, *window) for size, window in zip(shape[-3:], windows)]
     out = transpose3d.new_empty(*shape[:-3], *counts)
@@ -434,6 +437,8 @@ def _mean_variance_add_rsqrt_lerp(
     _expect("the number of dimensions", len(shape), 5)
     (kept, rows, length) = ((1, shape[1], 1, 1, 1), shape[1],
         shape[0] * shape[2] * shape[3] * shape[4])
+    if length < 2:
+        raise ValueError("mean_variance_add_rsqrt_lerp: there are fewer than 2 elements to reduce")
     running_mean = _readable("running_mean", running_mean, torch.float32, (rows,))
     running_var = _readable("running_var", running_var, torch.float32, (rows,))
     out_1 = transpose3d.new_empty(*kept)
@@ -460,8 +465,8 @@ def _sub_mul_add_mean_pool(
     shape, repeats, (pool3d, mean, rsqrt, weight, bias) = _read(None, ((), (-4, -3), (-4, -3), (-4,
         -3), (-4, -3)), (torch.float32,) * 5, "pool3d mean rsqrt weight bias", pool3d, mean, rsqrt,
         weight, bias)
-    if len(shape) <= 3:
-        raise ValueError(f"expected 4 dimensions or more, got {tuple(shape)}")
+    if len(shape) <= 3 or not shape[-4]:
+        raise ValueError(f"expected channels and 3 dimensions, got {tuple(shape)}")
     windows = ((2, 2, 0, 1, False), (2, 2, 0, 1, False), (2, 2, 0, 1, False))
     counts = [_windows(size, *window) for size, window in zip(shape[-3:], windows)]
     out = pool3d.new_empty(*shape[:-3], *counts)

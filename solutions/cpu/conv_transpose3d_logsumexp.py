@@ -2,7 +2,7 @@
 # problem: conv_transpose3d_logsumexp
 # source: conv_transpose3d_logsumexp.yaml (sha256 d4cf399058e644da)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 a7302ddde3013e93)
+# templates: frame/head.py.jinja (sha256 2a0de60c0487a8eb)
 # render again: kernelgen render conv_transpose3d_logsumexp --backend cpp
 """3-D transposed convolution of stride 2, logsumexp of the channels, gated and clamped.
 
@@ -282,6 +282,9 @@ def _readable(
         found = f"{tensor.dtype} on {tensor.device}"
         raise ValueError(f"{name}: expected {dtype} on the CPU, got {found}")
     if shape is not None and tensor.shape != shape:
+        if torch.broadcast_shapes(tensor.shape, shape) != shape:
+            found = f"the file is for {tuple(shape)}, got {tuple(tensor.shape)}"
+            raise ValueError(f"the shape of {name}: {found}; render it again")
         tensor = tensor.expand(shape)
     return tensor.contiguous()
 
@@ -309,7 +312,7 @@ def _repeats(
                 expected = shape[:first] + (1,) * (last - first) + shape[last:]
             one = (1,) * (len(shape) - len(one)) + one
             if one != expected:  # written out, where torch has no reason against it
-                torch.empty(one, device="meta").expand(shape)
+                torch.broadcast_shapes(one, shape)
                 inner, size = (shape.numel(), 1) if across else (1, shape.numel())
             repeats += inner, size
         expanded.append(shape if one != expected else None)
@@ -351,8 +354,6 @@ def _add_max_sumexp_isinf_log_add_where_add(
     _expect("the number of dimensions", len(shape), 5)
     (kept, rows, length) = ((shape[0], 1, shape[2], shape[3], shape[4]),
         shape[0] * shape[2] * shape[3] * shape[4], shape[1])
-    if length == 0:
-        raise IndexError("add_max_sumexp_isinf_log_add_where_add: there is nothing to reduce")
     _, beside_repeats, (shift_,) = _read(kept, ((0, 0),), (torch.float32,) * 1, "shift_", shift_)
     out = transpose3d.new_empty(*kept)
     if rows > 0:

@@ -2,7 +2,7 @@
 # problem: conv_transpose3d_softmax
 # source: conv_transpose3d_softmax.yaml (sha256 65753bcb639cf794)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 f73b310d845e8c1b)
+# templates: frame/head.py.jinja (sha256 10bf74055d23fa90)
 # render again: kernelgen render conv_transpose3d_softmax --backend cpp
 """3-D transposed convolution of stride 2, softmax of the channels, then sigmoid.
 
@@ -200,6 +200,9 @@ def _readable(
         found = f"{tensor.dtype} on {tensor.device}"
         raise ValueError(f"{name}: expected {dtype} on the CPU, got {found}")
     if shape is not None and tensor.shape != shape:
+        if torch.broadcast_shapes(tensor.shape, shape) != shape:
+            found = f"the file is for {tuple(shape)}, got {tuple(tensor.shape)}"
+            raise ValueError(f"the shape of {name}: {found}; render it again")
         tensor = tensor.expand(shape)
     return tensor.contiguous()
 
@@ -227,7 +230,7 @@ def _repeats(
                 expected = shape[:first] + (1,) * (last - first) + shape[last:]
             one = (1,) * (len(shape) - len(one)) + one
             if one != expected:  # written out, where torch has no reason against it
-                torch.empty(one, device="meta").expand(shape)
+                torch.broadcast_shapes(one, shape)
                 inner, size = (shape.numel(), 1) if across else (1, shape.numel())
             repeats += inner, size
         expanded.append(shape if one != expected else None)

@@ -2,7 +2,7 @@
 # problem: conv_transpose3d_swish_groupnorm
 # source: conv_transpose3d_swish_groupnorm.yaml (sha256 02647484576f3b6e)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 5a19e3564b7287f0)
+# templates: frame/head.py.jinja (sha256 ad1e846a4b945b6b)
 # render again: kernelgen render conv_transpose3d_swish_groupnorm --backend cpp
 """3-D transposed convolution of stride 2, swish, GroupNorm, then hardswish.
 
@@ -269,6 +269,9 @@ def _readable(
         found = f"{tensor.dtype} on {tensor.device}"
         raise ValueError(f"{name}: expected {dtype} on the CPU, got {found}")
     if shape is not None and tensor.shape != shape:
+        if torch.broadcast_shapes(tensor.shape, shape) != shape:
+            found = f"the file is for {tuple(shape)}, got {tuple(tensor.shape)}"
+            raise ValueError(f"the shape of {name}: {found}; render it again")
         tensor = tensor.expand(shape)
     return tensor.contiguous()
 
@@ -296,7 +299,7 @@ def _repeats(
                 expected = shape[:first] + (1,) * (last - first) + shape[last:]
             one = (1,) * (len(shape) - len(one)) + one
             if one != expected:  # written out, where torch has no reason against it
-                torch.empty(one, device="meta").expand(shape)
+                torch.broadcast_shapes(one, shape)
                 inner, size = (shape.numel(), 1) if across else (1, shape.numel())
             repeats += inner, size
         expanded.append(shape if one != expected else None)

@@ -2,7 +2,7 @@
 # problem: cumprod
 # source: cumprod.yaml (sha256 0537db9810ef38a6)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 f3aaf7cfda7eac38)
+# templates: frame/head.py.jinja (sha256 472aa43053f5c93c)
 # render again: kernelgen render cumprod --backend cpp
 """cumulative product along dimension 1.
 
@@ -95,6 +95,9 @@ def _readable(
         found = f"{tensor.dtype} on {tensor.device}"
         raise ValueError(f"{name}: expected {dtype} on the CPU, got {found}")
     if shape is not None and tensor.shape != shape:
+        if torch.broadcast_shapes(tensor.shape, shape) != shape:
+            found = f"the file is for {tuple(shape)}, got {tuple(tensor.shape)}"
+            raise ValueError(f"the shape of {name}: {found}; render it again")
         tensor = tensor.expand(shape)
     return tensor.contiguous()
 

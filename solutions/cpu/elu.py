@@ -2,7 +2,7 @@
 # problem: elu
 # source: elu.yaml (sha256 8c40ad8e7d286909)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 310397cd7dbe64d8)
+# templates: frame/head.py.jinja (sha256 a59f7c8cbb2457da)
 # render again: kernelgen render elu --backend cpp
 """ELU, element by element.
 
@@ -114,6 +114,9 @@ def _readable(
         found = f"{tensor.dtype} on {tensor.device}"
         raise ValueError(f"{name}: expected {dtype} on the CPU, got {found}")
     if shape is not None and tensor.shape != shape:
+        if torch.broadcast_shapes(tensor.shape, shape) != shape:
+            found = f"the file is for {tuple(shape)}, got {tuple(tensor.shape)}"
+            raise ValueError(f"the shape of {name}: {found}; render it again")
         tensor = tensor.expand(shape)
     return tensor.contiguous()
 

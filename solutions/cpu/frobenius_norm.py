@@ -2,7 +2,7 @@
 # problem: frobenius_norm
 # source: frobenius_norm.yaml (sha256 d6daa137c147d958)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 b54a7cbe7fa95cf9)
+# templates: frame/head.py.jinja (sha256 b063a78154bdd23e)
 # render again: kernelgen render frobenius_norm --backend cpp
 """x divided by its Frobenius norm.
 
@@ -184,6 +184,9 @@ def _readable(
         found = f"{tensor.dtype} on {tensor.device}"
         raise ValueError(f"{name}: expected {dtype} on the CPU, got {found}")
     if shape is not None and tensor.shape != shape:
+        if torch.broadcast_shapes(tensor.shape, shape) != shape:
+            found = f"the file is for {tuple(shape)}, got {tuple(tensor.shape)}"
+            raise ValueError(f"the shape of {name}: {found}; render it again")
         tensor = tensor.expand(shape)
     return tensor.contiguous()
 
@@ -211,7 +214,7 @@ def _repeats(
                 expected = shape[:first] + (1,) * (last - first) + shape[last:]
             one = (1,) * (len(shape) - len(one)) + one
             if one != expected:  # written out, where torch has no reason against it
-                torch.empty(one, device="meta").expand(shape)
+                torch.broadcast_shapes(one, shape)
                 inner, size = (shape.numel(), 1) if across else (1, shape.numel())
             repeats += inner, size
         expanded.append(shape if one != expected else None)

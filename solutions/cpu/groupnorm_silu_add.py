@@ -2,7 +2,7 @@
 # problem: groupnorm_silu_add
 # source: groupnorm_silu_add.yaml (sha256 fc6100befea13341)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 dbc1e093c29cea3d)
+# templates: frame/head.py.jinja (sha256 d23617c790867d67)
 # schedule: batch=512 slice=16384
 # render again: kernelgen render groupnorm_silu_add --backend cpp
 """GroupNorm with a per-channel affine map, SiLU, then a residual is added.
@@ -267,6 +267,9 @@ def _readable(
         found = f"{tensor.dtype} on {tensor.device}"
         raise ValueError(f"{name}: expected {dtype} on the CPU, got {found}")
     if shape is not None and tensor.shape != shape:
+        if torch.broadcast_shapes(tensor.shape, shape) != shape:
+            found = f"the file is for {tuple(shape)}, got {tuple(tensor.shape)}"
+            raise ValueError(f"the shape of {name}: {found}; render it again")
         tensor = tensor.expand(shape)
     return tensor.contiguous()
 

@@ -2,7 +2,7 @@
 # problem: huber_loss
 # source: huber_loss.yaml (sha256 6c0ee69778e7aab0)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 feee03e06da51e24)
+# templates: frame/head.py.jinja (sha256 e9b8af4743be485f)
 # render again: kernelgen render huber_loss --backend cpp
 """Huber loss (smooth L1 with beta 1).
 
@@ -169,6 +169,9 @@ def _readable(
         found = f"{tensor.dtype} on {tensor.device}"
         raise ValueError(f"{name}: expected {dtype} on the CPU, got {found}")
     if shape is not None and tensor.shape != shape:
+        if torch.broadcast_shapes(tensor.shape, shape) != shape:
+            found = f"the file is for {tuple(shape)}, got {tuple(tensor.shape)}"
+            raise ValueError(f"the shape of {name}: {found}; render it again")
         tensor = tensor.expand(shape)
     return tensor.contiguous()
 

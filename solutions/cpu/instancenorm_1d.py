@@ -2,7 +2,7 @@
 # problem: instancenorm_1d
 # source: instancenorm_1d.yaml (sha256 22fffade84e3c404)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 655a6ac4d4a7f8f4)
+# templates: frame/head.py.jinja (sha256 eefbb6797ad0316e)
 # schedule: batch=512 slice=16384
 # render again: kernelgen render instancenorm_1d --backend cpp
 """InstanceNorm1d without affine parameters or running statistics.
@@ -216,6 +216,9 @@ def _readable(
         found = f"{tensor.dtype} on {tensor.device}"
         raise ValueError(f"{name}: expected {dtype} on the CPU, got {found}")
     if shape is not None and tensor.shape != shape:
+        if torch.broadcast_shapes(tensor.shape, shape) != shape:
+            found = f"the file is for {tuple(shape)}, got {tuple(tensor.shape)}"
+            raise ValueError(f"the shape of {name}: {found}; render it again")
         tensor = tensor.expand(shape)
     return tensor.contiguous()
 
@@ -232,6 +235,8 @@ def _instance_norm(x: torch.Tensor) -> torch.Tensor:
     shape = x.shape
     _expect("dimensions of x", len(shape), 2 if len(shape) < 3 else 3)
     length = shape[-1 :].numel()
+    if length < 2:
+        raise ValueError("instance_norm: there are fewer than 2 elements to reduce")
     out = torch.empty_like(x)
     if shape.numel() > 0:
         sizes = (shape.numel() // length, length, 1)

@@ -2,7 +2,7 @@
 # problem: instancenorm_3d
 # source: instancenorm_3d.yaml (sha256 5702e9eb5e41c361)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 655a6ac4d4a7f8f4)
+# templates: frame/head.py.jinja (sha256 eefbb6797ad0316e)
 # schedule: batch=512 slice=16384
 # render again: kernelgen render instancenorm_3d --backend cpp
 """InstanceNorm3d with a per-channel affine map, without running statistics.
@@ -233,6 +233,9 @@ def _readable(
         found = f"{tensor.dtype} on {tensor.device}"
         raise ValueError(f"{name}: expected {dtype} on the CPU, got {found}")
     if shape is not None and tensor.shape != shape:
+        if torch.broadcast_shapes(tensor.shape, shape) != shape:
+            found = f"the file is for {tuple(shape)}, got {tuple(tensor.shape)}"
+            raise ValueError(f"the shape of {name}: {found}; render it again")
         tensor = tensor.expand(shape)
     return tensor.contiguous()
 
@@ -253,6 +256,8 @@ def _instance_norm(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) ->
     length = shape[-3 :].numel()
     repeats = (shape[-3:].numel(), shape[-4]) * 2
     _expect("channels of x", shape[-4], weight.numel())
+    if length < 2:
+        raise ValueError("instance_norm: there are fewer than 2 elements to reduce")
     out = torch.empty_like(x)
     if shape.numel() > 0:
         sizes = (shape.numel() // length, length, 1, *repeats)

@@ -2,7 +2,7 @@
 # problem: kl_div
 # source: kl_div.yaml (sha256 bdf713384af0690e)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 bdb89165f4abd610)
+# templates: frame/head.py.jinja (sha256 e9c14b9064e52347)
 # render again: kernelgen render kl_div --backend cpp
 """Kullback-Leibler divergence of two distributions a row.
 
@@ -199,6 +199,9 @@ def _readable(
         found = f"{tensor.dtype} on {tensor.device}"
         raise ValueError(f"{name}: expected {dtype} on the CPU, got {found}")
     if shape is not None and tensor.shape != shape:
+        if torch.broadcast_shapes(tensor.shape, shape) != shape:
+            found = f"the file is for {tuple(shape)}, got {tuple(tensor.shape)}"
+            raise ValueError(f"the shape of {name}: {found}; render it again")
         tensor = tensor.expand(shape)
     return tensor.contiguous()
 

@@ -2,7 +2,7 @@
 # problem: leaky_relu
 # source: leaky_relu.yaml (sha256 0a4ee2db4b95fe4c)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 310397cd7dbe64d8)
+# templates: frame/head.py.jinja (sha256 a59f7c8cbb2457da)
 # render again: kernelgen render leaky_relu --backend cpp
 """LeakyReLU, element by element.
 
@@ -92,6 +92,9 @@ def _readable(
         found = f"{tensor.dtype} on {tensor.device}"
         raise ValueError(f"{name}: expected {dtype} on the CPU, got {found}")
     if shape is not None and tensor.shape != shape:
+        if torch.broadcast_shapes(tensor.shape, shape) != shape:
+            found = f"the file is for {tuple(shape)}, got {tuple(tensor.shape)}"
+            raise ValueError(f"the shape of {name}: {found}; render it again")
         tensor = tensor.expand(shape)
     return tensor.contiguous()
 

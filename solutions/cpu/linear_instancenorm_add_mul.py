@@ -2,7 +2,7 @@
 # problem: linear_instancenorm_add_mul
 # source: linear_instancenorm_add_mul.yaml (sha256 9f30f4d36f97cc7e)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 dbc1e093c29cea3d)
+# templates: frame/head.py.jinja (sha256 d23617c790867d67)
 # schedule: batch=512 slice=16384
 # render again: kernelgen render linear_instancenorm_add_mul --backend cpp
 """Linear, InstanceNorm over each row's features, then (h + y) * y.
@@ -227,6 +227,9 @@ def _readable(
         found = f"{tensor.dtype} on {tensor.device}"
         raise ValueError(f"{name}: expected {dtype} on the CPU, got {found}")
     if shape is not None and tensor.shape != shape:
+        if torch.broadcast_shapes(tensor.shape, shape) != shape:
+            found = f"the file is for {tuple(shape)}, got {tuple(tensor.shape)}"
+            raise ValueError(f"the shape of {name}: {found}; render it again")
         tensor = tensor.expand(shape)
     return tensor.contiguous()
 
@@ -246,6 +249,8 @@ def _instance_norm_add_mul(x: torch.Tensor, y_apart: torch.Tensor) -> torch.Tens
     y_apart = _readable("y_apart", y_apart, torch.float32, shape)
     _expect("dimensions of x", len(shape), 3 if len(shape) < 4 else 4)
     length = shape[-2 :].numel()
+    if length < 2:
+        raise ValueError("instance_norm_add_mul: there are fewer than 2 elements to reduce")
     out = torch.empty_like(x)
     if shape.numel() > 0:
         sizes = (shape.numel() // length, length, 1)

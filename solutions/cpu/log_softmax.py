@@ -2,7 +2,7 @@
 # problem: log_softmax
 # source: log_softmax.yaml (sha256 172b4fab7bdefbfe)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 3ffe8201afbdeca1)
+# templates: frame/head.py.jinja (sha256 f9d8a9820db2ecb6)
 # schedule: batch=512 slice=16384
 # render again: kernelgen render log_softmax --backend cpp
 """logarithm of softmax along dimension 1.
@@ -268,6 +268,9 @@ def _readable(
         found = f"{tensor.dtype} on {tensor.device}"
         raise ValueError(f"{name}: expected {dtype} on the CPU, got {found}")
     if shape is not None and tensor.shape != shape:
+        if torch.broadcast_shapes(tensor.shape, shape) != shape:
+            found = f"the file is for {tuple(shape)}, got {tuple(tensor.shape)}"
+            raise ValueError(f"the shape of {name}: {found}; render it again")
         tensor = tensor.expand(shape)
     return tensor.contiguous()
 

@@ -2,7 +2,7 @@
 # problem: masked_cumsum
 # source: masked_cumsum.yaml (sha256 c83d0dc153018f7d)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 2919282478dd8e12)
+# templates: frame/head.py.jinja (sha256 a9f75ad4bc560bb2)
 # render again: kernelgen render masked_cumsum --backend cpp
 """cumulative sum along dimension 1 of what a mask leaves.
 
@@ -103,6 +103,9 @@ def _readable(
         found = f"{tensor.dtype} on {tensor.device}"
         raise ValueError(f"{name}: expected {dtype} on the CPU, got {found}")
     if shape is not None and tensor.shape != shape:
+        if torch.broadcast_shapes(tensor.shape, shape) != shape:
+            found = f"the file is for {tuple(shape)}, got {tuple(tensor.shape)}"
+            raise ValueError(f"the shape of {name}: {found}; render it again")
         tensor = tensor.expand(shape)
     return tensor.contiguous()
 

@@ -2,7 +2,7 @@
 # problem: matmul_add_gelu
 # source: matmul_add_gelu.yaml (sha256 7a9232b0e2be1d8b)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 dcc87ebb6699f322)
+# templates: frame/head.py.jinja (sha256 564cef99a52a4eda)
 # schedule: depth=64
 # render again: kernelgen render matmul_add_gelu --backend cpp
 """Product of two matrices, plus a third, then GELU.
@@ -308,6 +308,9 @@ def _readable(
         found = f"{tensor.dtype} on {tensor.device}"
         raise ValueError(f"{name}: expected {dtype} on the CPU, got {found}")
     if shape is not None and tensor.shape != shape:
+        if torch.broadcast_shapes(tensor.shape, shape) != shape:
+            found = f"the file is for {tuple(shape)}, got {tuple(tensor.shape)}"
+            raise ValueError(f"the shape of {name}: {found}; render it again")
         tensor = tensor.expand(shape)
     return tensor.contiguous()
 

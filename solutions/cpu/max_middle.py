@@ -2,7 +2,7 @@
 # problem: max_middle
 # source: max_middle.yaml (sha256 20f37c45e11ddd34)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 ebb69032896d1c38)
+# templates: frame/head.py.jinja (sha256 b0349f02ada630df)
 # render again: kernelgen render max_middle --backend cpp
 """maximum over dimension 1.
 
@@ -167,6 +167,9 @@ def _readable(
         found = f"{tensor.dtype} on {tensor.device}"
         raise ValueError(f"{name}: expected {dtype} on the CPU, got {found}")
     if shape is not None and tensor.shape != shape:
+        if torch.broadcast_shapes(tensor.shape, shape) != shape:
+            found = f"the file is for {tuple(shape)}, got {tuple(tensor.shape)}"
+            raise ValueError(f"the shape of {name}: {found}; render it again")
         tensor = tensor.expand(shape)
     return tensor.contiguous()
 
@@ -183,8 +186,8 @@ def _max(x: torch.Tensor) -> torch.Tensor:
     shape = x.shape
     _expect("the number of dimensions", len(shape), 3)
     kept, rows, length = ((shape[0], shape[2]), shape[0] * shape[2], shape[1])
-    if length == 0:
-        raise IndexError("max: there is nothing to reduce")
+    if length < 1:
+        raise ValueError("max: there are fewer than 1 elements to reduce")
     out = x.new_empty(*kept)
     if rows > 0:
         tensors = (x, out)

@@ -2,7 +2,7 @@
 # problem: max_pool_1d
 # source: max_pool_1d.yaml (sha256 9935d865e3948237)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 f3a2b167880de717)
+# templates: frame/head.py.jinja (sha256 189816d6a8d1ea17)
 # render again: kernelgen render max_pool_1d --backend cpp
 """1-D max pooling with padding and dilation.
 
@@ -132,6 +132,9 @@ def _readable(
         found = f"{tensor.dtype} on {tensor.device}"
         raise ValueError(f"{name}: expected {dtype} on the CPU, got {found}")
     if shape is not None and tensor.shape != shape:
+        if torch.broadcast_shapes(tensor.shape, shape) != shape:
+            found = f"the file is for {tuple(shape)}, got {tuple(tensor.shape)}"
+            raise ValueError(f"the shape of {name}: {found}; render it again")
         tensor = tensor.expand(shape)
     return tensor.contiguous()
 
@@ -160,8 +163,8 @@ def _max_pool(x: torch.Tensor) -> torch.Tensor:
     """Return the maximum of x in windows of 8."""
     x = _readable("x", x, torch.float32)
     shape = x.shape
-    if len(shape) <= 1:
-        raise ValueError(f"expected 2 dimensions or more, got {tuple(shape)}")
+    if len(shape) <= 1 or not shape[-2]:
+        raise ValueError(f"expected channels and 1 dimensions, got {tuple(shape)}")
     windows = ((8, 1, 4, 3, False),)
     counts = [_windows(size, *window) for size, window in zip(shape[-1:], windows)]
     out = x.new_empty(*shape[:-1], *counts)

@@ -2,7 +2,7 @@
 # problem: max_pool_2d
 # source: max_pool_2d.yaml (sha256 c4d497bf43d5ded1)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 f3a2b167880de717)
+# templates: frame/head.py.jinja (sha256 189816d6a8d1ea17)
 # render again: kernelgen render max_pool_2d --backend cpp
 """2-D max pooling with padding and stride 1.
 
@@ -137,6 +137,9 @@ def _readable(
         found = f"{tensor.dtype} on {tensor.device}"
         raise ValueError(f"{name}: expected {dtype} on the CPU, got {found}")
     if shape is not None and tensor.shape != shape:
+        if torch.broadcast_shapes(tensor.shape, shape) != shape:
+            found = f"the file is for {tuple(shape)}, got {tuple(tensor.shape)}"
+            raise ValueError(f"the shape of {name}: {found}; render it again")
         tensor = tensor.expand(shape)
     return tensor.contiguous()
 
@@ -165,8 +168,8 @@ def _max_pool(x: torch.Tensor) -> torch.Tensor:
     """Return the maximum of x in windows of 4 x 4."""
     x = _readable("x", x, torch.float32)
     shape = x.shape
-    if len(shape) <= 2:
-        raise ValueError(f"expected 3 dimensions or more, got {tuple(shape)}")
+    if len(shape) <= 2 or not shape[-3]:
+        raise ValueError(f"expected channels and 2 dimensions, got {tuple(shape)}")
     windows = ((4, 1, 1, 1, False), (4, 1, 1, 1, False))
     counts = [_windows(size, *window) for size, window in zip(shape[-2:], windows)]
     out = x.new_empty(*shape[:-2], *counts)

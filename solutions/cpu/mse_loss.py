@@ -2,7 +2,7 @@
 # problem: mse_loss
 # source: mse_loss.yaml (sha256 c769b8e33c8ec0d5)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 feee03e06da51e24)
+# templates: frame/head.py.jinja (sha256 e9b8af4743be485f)
 # render again: kernelgen render mse_loss --backend cpp
 """mean squared error.
 
@@ -166,6 +166,9 @@ def _readable(
         found = f"{tensor.dtype} on {tensor.device}"
         raise ValueError(f"{name}: expected {dtype} on the CPU, got {found}")
     if shape is not None and tensor.shape != shape:
+        if torch.broadcast_shapes(tensor.shape, shape) != shape:
+            found = f"the file is for {tuple(shape)}, got {tuple(tensor.shape)}"
+            raise ValueError(f"the shape of {name}: {found}; render it again")
         tensor = tensor.expand(shape)
     return tensor.contiguous()
 

@@ -2,7 +2,7 @@
 # problem: rmsnorm
 # source: rmsnorm.yaml (sha256 f46cc0049780c4dd)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 655a6ac4d4a7f8f4)
+# templates: frame/head.py.jinja (sha256 eefbb6797ad0316e)
 # schedule: batch=512 slice=16384
 # render again: kernelgen render rmsnorm --backend cpp
 """RMSNorm over the last dimension with a weight for each element.
@@ -201,6 +201,9 @@ def _readable(
         found = f"{tensor.dtype} on {tensor.device}"
         raise ValueError(f"{name}: expected {dtype} on the CPU, got {found}")
     if shape is not None and tensor.shape != shape:
+        if torch.broadcast_shapes(tensor.shape, shape) != shape:
+            found = f"the file is for {tuple(shape)}, got {tuple(tensor.shape)}"
+            raise ValueError(f"the shape of {name}: {found}; render it again")
         tensor = tensor.expand(shape)
     return tensor.contiguous()
 

@@ -2,7 +2,7 @@
 # problem: rmsnorm_channels
 # source: rmsnorm_channels.yaml (sha256 7dc3d2fe3c93381d)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 514e588c823d2587)
+# templates: frame/head.py.jinja (sha256 25480632529e082e)
 # render again: kernelgen render rmsnorm_channels --backend cpp
 """RMSNorm over the channels of each pixel, without a weight.
 
@@ -141,6 +141,9 @@ def _readable(
         found = f"{tensor.dtype} on {tensor.device}"
         raise ValueError(f"{name}: expected {dtype} on the CPU, got {found}")
     if shape is not None and tensor.shape != shape:
+        if torch.broadcast_shapes(tensor.shape, shape) != shape:
+            found = f"the file is for {tuple(shape)}, got {tuple(tensor.shape)}"
+            raise ValueError(f"the shape of {name}: {found}; render it again")
         tensor = tensor.expand(shape)
     return tensor.contiguous()
 

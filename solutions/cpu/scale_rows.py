@@ -2,7 +2,7 @@
 # problem: scale_rows
 # source: scale_rows.yaml (sha256 b026d003429c7218)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 8526e5c6510e87fe)
+# templates: frame/head.py.jinja (sha256 e898b7ad225109f5)
 # render again: kernelgen render scale_rows --backend cpp
 """each row of a matrix times a number of its own.
 
@@ -101,6 +101,9 @@ def _readable(
         found = f"{tensor.dtype} on {tensor.device}"
         raise ValueError(f"{name}: expected {dtype} on the CPU, got {found}")
     if shape is not None and tensor.shape != shape:
+        if torch.broadcast_shapes(tensor.shape, shape) != shape:
+            found = f"the file is for {tuple(shape)}, got {tuple(tensor.shape)}"
+            raise ValueError(f"the shape of {name}: {found}; render it again")
         tensor = tensor.expand(shape)
     return tensor.contiguous()
 
@@ -128,7 +131,7 @@ def _repeats(
                 expected = shape[:first] + (1,) * (last - first) + shape[last:]
             one = (1,) * (len(shape) - len(one)) + one
             if one != expected:  # written out, where torch has no reason against it
-                torch.empty(one, device="meta").expand(shape)
+                torch.broadcast_shapes(one, shape)
                 inner, size = (shape.numel(), 1) if across else (1, shape.numel())
             repeats += inner, size
         expanded.append(shape if one != expected else None)

@@ -2,7 +2,7 @@
 # problem: softsign
 # source: softsign.yaml (sha256 05e2302cc6c77a6f)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 312b61124643e4ed)
+# templates: frame/head.py.jinja (sha256 f5a9ae4a37877aaa)
 # render again: kernelgen render softsign --backend cpp
 """Softsign, element by element.
 
@@ -89,6 +89,9 @@ def _readable(
         found = f"{tensor.dtype} on {tensor.device}"
         raise ValueError(f"{name}: expected {dtype} on the CPU, got {found}")
     if shape is not None and tensor.shape != shape:
+        if torch.broadcast_shapes(tensor.shape, shape) != shape:
+            found = f"the file is for {tuple(shape)}, got {tuple(tensor.shape)}"
+            raise ValueError(f"the shape of {name}: {found}; render it again")
         tensor = tensor.expand(shape)
     return tensor.contiguous()
 

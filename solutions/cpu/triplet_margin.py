@@ -2,7 +2,7 @@
 # problem: triplet_margin
 # source: triplet_margin.yaml (sha256 39f276de5804cae1)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 bdb89165f4abd610)
+# templates: frame/head.py.jinja (sha256 e9c14b9064e52347)
 # render again: kernelgen render triplet_margin --backend cpp
 """triplet margin loss of Euclidean distances.
 
@@ -256,6 +256,9 @@ def _readable(
         found = f"{tensor.dtype} on {tensor.device}"
         raise ValueError(f"{name}: expected {dtype} on the CPU, got {found}")
     if shape is not None and tensor.shape != shape:
+        if torch.broadcast_shapes(tensor.shape, shape) != shape:
+            found = f"the file is for {tuple(shape)}, got {tuple(tensor.shape)}"
+            raise ValueError(f"the shape of {name}: {found}; render it again")
         tensor = tensor.expand(shape)
     return tensor.contiguous()
 

@@ -101,6 +101,7 @@ class ProductEngine(Engine[Product]):
         what += f"; it becomes {_formula(stage, 'that')}." if stage.epilogue else "."
         given = finish_names(stage, MULTIPLIED, target.backend, _along) | {
             "summary": summary,
+            "aten": stage.aten,
             "what": "\n// ".join(wrap(what, 97, break_long_words=False)),
             "arch": target.arch,
             "fast": fast,

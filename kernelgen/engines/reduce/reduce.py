@@ -70,7 +70,6 @@ _KNOWN_BY = {
     ("min", "argmin"): "{s}.best",
     ("mean", "variance"): "{s}.mean(a.length)",
 }
-_NEED_ANY = {"max", "min", "argmax", "argmin", "sumexp", "pick"}
 
 
 class ReduceEngine(Engine[Reduce]):
@@ -212,7 +211,6 @@ def _text(stage: Reduce, backend: Backend) -> StageText:
         "kept": plan.kept,
         "rows": plan.rows_text,
         "length": plan.length_text,
-        "needs_any": any(a.kind in _NEED_ANY for a in stage.accumulators),
     }
     kinds = tuple(dict.fromkeys(s.kind for s in states))
     made = text_of(stage, backend, formula, given)

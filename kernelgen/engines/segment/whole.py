@@ -99,6 +99,7 @@ def segment_of(given: Given) -> Segment:
             last = f"{operator}_{name}"
     steps = _steps([formula.gathered] if formula.gathered else [], arguments["eps"])
     epilogue = _steps(formula.then, arguments["eps"])
+    of = steps[-1].name if steps else "x"
     made = {*formula.kinds, *(step.name for step in epilogue)}
     mapped = _steps(after, arguments["eps"])
     read = {str(v) for step in mapped for v in step.arguments.values()}
@@ -111,7 +112,7 @@ def segment_of(given: Given) -> Segment:
         steps=steps,
         held="",
         accumulators=tuple(
-            Accumulator(name=one, kind=one, of=steps[-1].name if steps else "x")
+            Accumulator(name=one, kind=one, of=of, fewest=2 * (kind == "channels"))
             for one in formula.kinds
         ),
         epilogue=epilogue,

@@ -17,6 +17,8 @@ from kernelgen.engines.text.stage_text import (
 from kernelgen.graph.graph import broadcast
 from kernelgen.problem.record import Backend
 
+_OF_ANY = frozenset(("max", "min", "argmax", "argmin", "pick"))
+
 
 def names_of(
     stage: Kernel, backend: Backend, operands: Sequence[Reading], beside: Sequence[Reading] = ()
@@ -48,28 +50,41 @@ def names_of(
         "rank": len(stage.shape),
         "backend": backend,
         "parts": parts_of(stage),
+        "fewest": _fewest(stage),
     }
 
 
-def parts_of(stage: Kernel) -> list[tuple[str, ...]]:
-    """Return sets of tensors that have the stage's shape alone, where others are read beside them.
+def _fewest(stage: Kernel) -> int:
+    """Return how many elements there must be to gather: the largest of a softmax may be of none."""
+    summed = {a.of for a in stage.accumulators if a.kind == "sumexp"}
+    kinds = {a.kind for a in stage.accumulators if a.kind != "max" or a.of not in summed}
+    return max(int(not kinds.isdisjoint(_OF_ANY)), *(a.fewest for a in stage.accumulators), 0)
 
-    Something that is written or gathered is computed from each. Where an input has one element
-    along some dimension, and the others have more, that has another shape, or is gathered of fewer
-    elements, than the stage: a file has to refuse such inputs.
+
+Tensors = tuple[str, ...]
+
+
+def parts_of(stage: Kernel) -> list[tuple[Tensors, Tensors]]:
+    """Return sets of tensors that have the shape of a larger set, where others are beside them.
+
+    Something that is written or gathered, or changed in place, is computed from each. Where an
+    input has one element along some dimension, and the others have more, that has another shape, or
+    is gathered of fewer elements, than the stage: a file has to refuse such inputs.
     """
     shapes = {o.name: o.type.shape for o in stage.operands if not o.is_number}
     behind = {name: {name} for name in shapes}
     for step in stage.all_steps:
         read = (behind.get(str(value), set()) for value in step.arguments.values())
         behind[step.name] = set().union(*read)
-    known = [behind.get(str(of), set()) for of in stage.roots]
-    sets = dict.fromkeys(tuple(n for n in shapes if n in found) for found in known)
-    return [
-        names
-        for names in sets
-        if 0 < len(names) < len(shapes) and broadcast(*(shapes[n] for n in names)) == stage.shape
-    ]
+    pairs = [(of, {*shapes}) for of in stage.roots]
+    pairs += [(s.arguments[name], behind[s.name]) for s in stage.all_steps for name in s.whole]
+    found: dict[tuple[Tensors, Tensors], bool] = {}
+    for of, among in pairs:
+        both = behind.get(str(of), set()), among
+        few, many = (tuple(name for name in shapes if name in one) for one in both)
+        own, whole = (broadcast(*(shapes[name] for name in names)) for names in (few, many))
+        found[few, many] = 0 < len(few) < len(many) and own == whole
+    return [pair for pair, are_parts in found.items() if are_parts]
 
 
 def element_names(operands: Sequence[Reading], backend: Backend) -> dict[str, str]:

@@ -28,12 +28,13 @@ class Builder:
     Attributes:
         nodes: so far, in order; their names start with that of the operator's result.
         types: of the values before the operator, to which those of new ones are added.
+        own: the Model's parameters and the like, whose sizes are those of every call.
     """
 
-    def __init__(self, node: Node, types: dict[str, TensorType]) -> None:
-        """Take the operator, and types of values."""
+    def __init__(self, node: Node, types: dict[str, TensorType], own: frozenset[str]) -> None:
+        """Take the operator, types of values, and the Model's own."""
         self.nodes: list[Node] = []
-        self._node = node
+        self._node, self.own = node, own
         self.types = types
 
     def type_of(self, value: Argument) -> TensorType:
@@ -47,17 +48,17 @@ class Builder:
         arguments: Mapping[str, Argument],
         shape: Sequence[int],
         dtype: str = "float32",
-        named: tuple[str, ...] = (),
+        **others: tuple[str, ...],
     ) -> Reference:
         """Add a node of one contiguous result, and return that."""
         name = f"{self._node.name}_{without_overload(aten)}_{len(self.nodes) + 1}"
         found = contiguous(shape, dtype)
-        layer = {"named": named, "module": self._node.module}
-        self.nodes.append(call_of(name, aten, dict(arguments), found, **layer))
+        module = self._node.module
+        self.nodes.append(call_of(name, aten, dict(arguments), found, module=module, **others))
         self.types[name] = found
         return Reference(name)
 
-    def pointwise(self, aten: str, *values: Argument) -> Reference:
+    def pointwise(self, aten: str, *values: Argument, whole: tuple[str, ...] = ()) -> Reference:
         """Add an operator of the table, its arguments in order; they decide shape and dtype."""
         arguments = dict(zip(_PARAMETERS[aten], values, strict=False))
         found = operator_for(aten, arguments)
@@ -69,7 +70,8 @@ class Builder:
             dtype = DTYPES[kind]
         else:
             dtype = self.type_of(like).dtype if isinstance(like, Reference) else "float32"
-        return self.emit(aten, arguments, broadcast(*(one.shape for one in read)), dtype)
+        shape = broadcast(*(one.shape for one in read))
+        return self.emit(aten, arguments, shape, dtype, whole=whole)
 
     def reduce(
         self,
@@ -82,8 +84,8 @@ class Builder:
     ) -> Reference:
         """Add a reduction over some dimensions, from the front or the end, or over all.
 
-        It is such as `sum.dim_IntList`; `sumexp`, `variance` (with `correction`), and `pick` (with
-        `index`, of the result's shape) are the planner's own.
+        It is such as `sum.dim_IntList`; `sumexp`, `variance` (with `correction`, and perhaps
+        `fewest`), and `pick` (with `index`, of the result's shape) are the planner's own.
         """
         shape = self.type_of(value).shape
         rank = len(shape)  # of 0, with a dimension named all the same
@@ -97,10 +99,10 @@ class Builder:
 
 def rewritten(graph: Graph, become: Callable[[Node, Builder], Sequence[Node]]) -> Graph:
     """Return a graph in which each node is what it becomes."""
-    types = graph.input_types
+    types, own = graph.input_types, frozenset(i.name for i in graph.inputs if i.kind != "input")
     nodes: list[Node] = []
     for node in graph.nodes:
-        made = become(node, Builder(node, types))
+        made = become(node, Builder(node, types, own))
         nodes += made
         for each in made:
             types |= each.types

@@ -5,7 +5,7 @@ the product of means: of a product's rows or columns, and for each tap of a conv
 elements that it multiplies, which are neighbours.
 """
 
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from itertools import product
 from math import prod
@@ -142,17 +142,14 @@ def _padded(value: Argument, around: Sequence[tuple[int, int]], b: Builder) -> A
     return b.emit("pad.default", given, (*rest, *(size + sum(pair) for size, pair in sizes)))
 
 
-def mean_of(node: Node, dims: Iterable[int], b: Builder, own: Container[str]) -> Reference:
-    """Return the mean of a node's results along some of `dims_of`, which stay as ones.
-
-    The Model's `own` values have the sizes of the plan.
-    """
+def mean_of(node: Node, dims: Iterable[int], b: Builder) -> Reference:
+    """Return the mean of a node's results along some of `dims_of`, which stay as ones."""
     if node.aten in CONVOLUTIONS:
         return _of_convolution(node, sorted(dims), b)
-    return _of_product(node, sorted(dims), b, own)
+    return _of_product(node, sorted(dims), b)
 
 
-def _of_product(node: Node, dims: Sequence[int], b: Builder, own: Container[str]) -> Reference:
+def _of_product(node: Node, dims: Sequence[int], b: Builder) -> Reference:
     x, weight, *rest = node.arguments.values()
     shape = node.type.shape
     last = len(shape) - 1
@@ -163,7 +160,7 @@ def _of_product(node: Node, dims: Sequence[int], b: Builder, own: Container[str]
         out = [1 if d in dims else size for d, size in enumerate(shape)]
         return b.emit(node.aten, dict(zip(node.arguments, (x, weight, *rest), strict=True)), out)
     columns = b.reduce("mean.dim", weight, [_COLUMNS[node.aten]])
-    if not isinstance(weight, Reference) or weight.name not in own:
+    if not isinstance(weight, Reference) or weight.name not in b.own:
         depth = b.type_of(x).shape[-1:]  # which a file then compares: one element would be repeated
         columns = b.emit("view.default", {"self": columns, "size": depth}, depth)
     products = b.pointwise("mul.Tensor", x, columns)

@@ -29,12 +29,17 @@ def _filled(node: Node, builder: Builder) -> Reference | None:
 
 
 def _copied(node: Node, builder: Builder) -> Reference | None:
-    """Return what is copied over a tensor of its own shape and dtype: nothing is left of that."""
-    source = node.arguments["src"]
+    """Return what is copied over a tensor of its own shape and dtype: no value is left of that."""
+    target, source = node.arguments["self"], node.arguments["src"]
     if not isinstance(source, Reference) or node.results[0] is None:
         return None
     found, wanted = builder.type_of(source), node.results[0]
-    return source if (found.shape, found.dtype) == (wanted.shape, wanted.dtype) else None
+    if (found.shape, found.dtype) != (wanted.shape, wanted.dtype):
+        return None
+    if target == source or node.argument("self") in builder.own:
+        return source
+    given = {"self": source, "other": target}
+    return builder.emit("expand_as.default", given, found.shape, found.dtype)
 
 
 def _takes_floats(node: Node, builder: Builder) -> bool:

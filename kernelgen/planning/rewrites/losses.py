@@ -9,6 +9,7 @@ from kernelgen.planning.rewrites.builder import Builder
 from kernelgen.planning.rewrites.statistics import norm
 
 _NONE, _MEAN, _SUM = 0, 1, 2  # torch's numbers of reductions
+_BOTH = ("self", "other")  # are of one shape
 _EPSILON = 1e-12  # of cosine_embedding_loss
 
 Loss = Callable[[Node, Builder], Reference | None]
@@ -85,14 +86,14 @@ def _binary_cross_entropy(node: Node, b: Builder) -> Reference | None:
     no = b.pointwise("log1p.default", b.pointwise("neg.default", x))
     no = b.pointwise("clamp_min.default", no, -100.0)
     first = b.pointwise("mul.Tensor", b.pointwise("sub.Scalar", y, 1.0), no)
-    return b.pointwise("sub.Tensor", first, b.pointwise("mul.Tensor", y, yes))
+    return b.pointwise("sub.Tensor", first, b.pointwise("mul.Tensor", y, yes, whole=_BOTH))
 
 
 def _binary_cross_entropy_with_logits(node: Node, b: Builder) -> Reference | None:
     x, y = node.arguments["self"], node.arguments["target"]
     if node.arguments["weight"] is not None or node.arguments["pos_weight"] is not None:
         return None
-    product = b.pointwise("mul.Tensor", b.pointwise("rsub.Scalar", y, 1.0), x)
+    product = b.pointwise("mul.Tensor", b.pointwise("rsub.Scalar", y, 1.0), x, whole=_BOTH)
     return b.pointwise("sub.Tensor", product, b.pointwise("log_sigmoid.default", x))
 
 

@@ -72,7 +72,6 @@ class _Means:
         self._decides = early is None
         self._nodes = {node.name: node for node in graph.nodes}
         self._types = graph.types
-        self._own = {source.name for source in graph.inputs if source.kind != "input"}
         # Inputs of which pointwise operators make a value; they may get sizes where these have one.
         self._inputs = {one.name: {one.name} for one in graph.inputs if one.kind == "input"}
         read = (name for n in graph.nodes if n.aten in REDUCTIONS for name in n.reads)
@@ -178,7 +177,7 @@ class _Means:
         if not key:
             links.pop()
             if window is None:
-                value = mean_of(last, early.first, b, self._own)
+                value = mean_of(last, early.first, b)
             else:
                 value = windows_of(last, window, node.type.shape, b)
         elif node.aten.startswith("mean."):

@@ -12,6 +12,7 @@ from kernelgen.planning.rewrites.builder import Builder, rewritten
 
 # Norms with running statistics, and what says that they take the input's own.
 _KEEPING = {"batch_norm.default": "training", "instance_norm.default": "use_input_stats"}
+_SEVERAL = 2  # values of a channel, at least, or torch refuses to take its statistics
 FLOAT_EPS = 2.0**-23  # of float32: what an nn.RMSNorm without an eps has
 
 
@@ -22,7 +23,7 @@ def _group_norm(node: Node, b: Builder) -> Reference | None:
     split = (shape[0], groups, shape[1] // groups, *shape[2:])
     # `groups` in place of an overload: the sizes are a layer's, whatever shape x has.
     x = b.emit("unflatten.groups", {"self": x, "dim": 1, "sizes": (groups, -1)}, split)
-    y = _normalised(b, x, range(2, len(split)), node.arguments["eps"])
+    y = _normalised(b, x, range(2, len(split)), node)
     y = _scaled(b, y, node, (groups, -1, *(1,) * len(shape[2:])), "view.groups")
     return b.emit("flatten.groups", {"self": y, "start_dim": 1, "end_dim": 2}, shape)
 
@@ -33,12 +34,12 @@ def _norm_of_channels(node: Node, b: Builder) -> Reference | None:
         return _with_statistics_kept(b, node)
     if node.arguments["running_mean"] is not None:
         return None
-    return _scaled_by_channel(b, _normalised(b, x, _dims(b, node), node.arguments["eps"]), node)
+    return _scaled_by_channel(b, _normalised(b, x, _dims(b, node), node), node)
 
 
 def _layer_norm(node: Node, b: Builder) -> Reference | None:
     x = node.arguments["input"]
-    y = _normalised(b, x, _trailing(node, b), node.arguments["eps"])
+    y = _normalised(b, x, _trailing(node, b), node)
     return _scaled(b, y, node)
 
 
@@ -107,7 +108,7 @@ def _with_updates(b: Builder, node: Node) -> tuple[list[Node], dict[str, Referen
         return [node], {}
     dims = _dims(b, node)
     mean = b.reduce("mean.dim", x, dims, keepdim=True)
-    y = _normalised(b, x, dims, arguments["eps"], mean)
+    y = _normalised(b, x, dims, node, mean)
     y = _scaled_by_channel(b, y, node)
     unbiased = b.reduce("variance", x, dims, keepdim=True, correction=1.0)
     updated: dict[str, Reference] = {}
@@ -122,12 +123,13 @@ def _with_updates(b: Builder, node: Node) -> tuple[list[Node], dict[str, Referen
 
 
 def _normalised(
-    b: Builder, x: Argument, dims: Sequence[int], eps: Argument, mean: Reference | None = None
+    b: Builder, x: Argument, dims: Sequence[int], node: Node, mean: Reference | None = None
 ) -> Reference:
     mean = mean or b.reduce("mean.dim", x, dims, keepdim=True)
-    variance = b.reduce("variance", x, dims, keepdim=True, correction=0.0)
+    fewest = _SEVERAL if node.aten in _KEEPING else 0
+    variance = b.reduce("variance", x, dims, keepdim=True, correction=0.0, fewest=fewest)
     distance = b.pointwise("sub.Tensor", x, mean)
-    return b.pointwise("mul.Tensor", distance, _inverse_root(b, variance, eps))
+    return b.pointwise("mul.Tensor", distance, _inverse_root(b, variance, node.arguments["eps"]))
 
 
 def _inverse_root(b: Builder, variance: Argument, eps: Argument) -> Reference:

@@ -223,7 +223,9 @@ class _Views:
             key: renamed(argument, lambda value: self._parted(value, split))
             for key, argument in node.arguments.items()
         }
-        return self._made(node.name, split, node.aten, arguments, node.type)
+        made = self._made(node.name, split, node.aten, arguments, node.type)
+        self._nodes[made.name] = msgspec.structs.replace(self._nodes[made.name], whole=node.whole)
+        return made
 
     def _look(self, value: str, split: _Split, aten: str, **others: Argument) -> str:
         arguments = {"self": Reference(value), **others}
@@ -256,13 +258,23 @@ class _Views:
             if (other := self._nodes.get(name)) is not None and other.aten in _EXPANSIONS
         }
         shapes = [self._types[sources.get(name, name)].shape for name in node.reads]
-        if not sources or broadcast(*shapes) != node.type.shape:
-            return node
         arguments = {
             key: renamed(argument, lambda value: sources.get(value, value))
             for key, argument in node.arguments.items()
         }
-        return msgspec.structs.replace(node, arguments=arguments)
+        whole = [
+            key
+            for key, one in node.arguments.items()
+            if isinstance(one, Reference) and one.name not in sources
+            if self._types[one.name].shape == node.type.shape
+        ]
+        # At other sizes, one that is not repeated here may be: another operand has to say it.
+        said = whole or all(
+            self._types[source].shape != node.type.shape for source in sources.values()
+        )
+        if not sources or not said or broadcast(*shapes) != node.type.shape:
+            return node
+        return msgspec.structs.replace(node, arguments=arguments, whole=(*node.whole, *whole))
 
 
 def _takes_more(node: Node) -> bool:
