@@ -10,6 +10,7 @@ from kernelgen.engines.operators import operator_for
 from kernelgen.engines.pool.window import POOLINGS
 from kernelgen.graph.graph import FILLS, MATRIX, Argument, Graph, Node, Reference
 from kernelgen.planning.rewrites.builder import Builder, rewritten
+from kernelgen.planning.rewrites.loops import with_loops
 from kernelgen.planning.rewrites.losses import LOSSES, with_cross_entropies
 from kernelgen.planning.rewrites.norms import NORMS, with_running_statistics
 from kernelgen.planning.rewrites.statistics import STATISTICS
@@ -59,8 +60,8 @@ _TABLE: Mapping[str, Decomposition] = {
 
 
 def prepared(graph: Graph) -> Graph:
-    """Return a graph in which products are linear layers and biases stand apart, where they may."""
-    return _with_biases_apart(_with_linear_layers(graph))
+    """Return a graph with loops over steps as one operator, linear layers, and biases apart."""
+    return _with_biases_apart(with_loops(_with_linear_layers(graph)))
 
 
 def decomposed(graph: Graph) -> Graph:

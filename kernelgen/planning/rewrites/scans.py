@@ -23,7 +23,7 @@ def with_scans(graph: Graph) -> Graph:
         made = _scan(node) or _reversed(node, by_name) or _exclusive(node, by_name, types) or node
         nodes.append(made)
         by_name[made.name] = made
-    return msgspec.structs.replace(graph, nodes=_read_ones(nodes, graph))
+    return with_read_nodes(nodes, graph)
 
 
 def _scan(node: Node) -> Node | None:
@@ -98,12 +98,12 @@ def _exclusive(node: Node, by_name: dict[str, Node], types: dict[str, TensorType
     )
 
 
-def _read_ones(nodes: list[Node], graph: Graph) -> tuple[Node, ...]:
-    """Return the nodes that lead to an output, and those that draw random numbers."""
+def with_read_nodes(nodes: list[Node], graph: Graph) -> Graph:
+    """Return a graph of the nodes that lead to an output, and of those that draw random numbers."""
     wanted = {*graph.outputs, *graph.updates.values()}
     kept: list[Node] = []
     for node in reversed(nodes):
         if node.name in wanted or node.draws:
             kept.append(node)
             wanted.update(node.reads)
-    return tuple(reversed(kept))
+    return msgspec.structs.replace(graph, nodes=tuple(reversed(kept)))
