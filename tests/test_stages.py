@@ -358,6 +358,7 @@ VIEWS = [
         ("torch.relu(x).reshape(3, 8, -1).exp().reshape(3, 8, 5, 6) + 1", "", 2),
         ("(torch.relu(x).reshape(3, 8, -1).exp(), torch.relu(x).sum(1))", "", 2),
         ("(lambda r: r.reshape(3, 8, -1) * r.sum())(torch.relu(x))", "", 3),
+        ("F.normalize(F.normalize(x).reshape(3, -1))", "", 2),
     )
 ]
 KINDS = {

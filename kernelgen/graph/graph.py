@@ -228,7 +228,8 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
 
     def calling(self, aten: str, /, **arguments: Argument) -> "Node":
         """Return a node with the same result that calls another operator, by all its arguments."""
-        return msgspec.structs.replace(self, aten=aten, arguments=arguments, given=len(arguments))
+        made = {"aten": aten, "arguments": arguments, "given": len(arguments), "whole": ()}
+        return msgspec.structs.replace(self, **made)
 
 
 def call_of(

@@ -1,7 +1,6 @@
 # problem: tiny_polynomial
 # expect: PASSED
-# warning: batch_size
-"""Right, with a global named like one of the problem's constants and set to 1. PASSED, with a warning."""
+"""Right, with a global named like one of the problem's constants and set to 1. PASSED."""
 
 import ctypes
 
