@@ -65,7 +65,14 @@ def test_a_name_that_the_text_binds_as_well_is_lent_where_it_may_need_it(text: s
 
 @pytest.mark.parametrize(
     "text",
-    ["width = 3\nx = width", "def f():\n    return width\nwidth = 1", "x = len('')", "x = ("],
+    [
+        "width = 3\nx = width",
+        "def f():\n    return width\nwidth = 1",
+        "height, width = 2, 3\ndef f():\n    return width",
+        "(a, *sizes), b = [1, 2], 3\ndef f():\n    return sizes",
+        "x = len('')",
+        "x = (",
+    ],
 )
 def test_nothing_is_lent_that_is_not_needed(text: str) -> None:
     assert lent_to(text, REFERENCE).source == ""

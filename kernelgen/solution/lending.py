@@ -150,9 +150,10 @@ def _is_star_import(node: ast.AST) -> bool:
 
 
 def _assigned_names(tree: ast.Module) -> Iterator[str]:
-    """Yield the name of each plain assignment at module level."""
+    """Yield the names of assignments at module level, several of one included."""
     for node in tree.body:
         targets = node.targets if isinstance(node, ast.Assign) else []
         if isinstance(node, ast.AnnAssign) and node.value:
             targets = [node.target]
-        yield from (target.id for target in targets if isinstance(target, ast.Name))
+        names = (n for target in targets for n in ast.walk(target) if isinstance(n, ast.Name))
+        yield from (name.id for name in names if isinstance(name.ctx, ast.Store))
