@@ -138,6 +138,12 @@ def test_a_loop_is_one_operator(
             OF_EACH,
             "h",
         ),
+        # States before the first step that it repeats.
+        (
+            "ModuleList([nn.Linear(4, 5), nn.Linear(5, 5)])",
+            "a, b = self.cell\nh = h[0]\nfor t in range(6):\n    h = torch.tanh(a(x[t]) + b(h))\n",
+            "h",
+        ),
         # What it shows of a cell on the way.
         (
             "LSTMCell(4, 5)",

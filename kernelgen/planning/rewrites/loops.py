@@ -40,6 +40,11 @@ class _Cell(NamedTuple):
     weights: tuple[Reference | None, ...]
     is_behind: bool = True
 
+    @property
+    def layer(self) -> tuple[object, ...]:
+        """What the steps of a recurrence have in common."""
+        return self.kind, self.weights, self.is_behind
+
 
 class _Place(NamedTuple):
     """A step's part of a sequence."""
@@ -143,24 +148,29 @@ class _Loops:
     def _chain(self, node: Node) -> list[tuple[Node, _Cell]]:
         """Return the steps of a whole sequence of which a node is the first; [] if it is none."""
         for cell in self._cells(node):
+            if (place := self._place(cell.given)) is None or place.step:
+                continue
             steps = [(node, cell)]
             while True:
                 after = self._after.get(self._outcomes(*steps[-1]), ())
-                alike = [
-                    one
-                    for one in after
-                    if one[1][0::3] == cell[0::3] and one[1].is_behind == cell.is_behind
-                ]
+                alike = [one for one in after if one[1].layer == cell.layer]
                 if len(alike) != 1:
                     break
                 steps.append(alike[0])
-            if len(steps) >= _FEWEST_STEPS and self._is_whole(steps):
+            if len(steps) >= _FEWEST_STEPS and self._is_whole(steps, place):
                 return steps
         return []
 
-    def _is_whole(self, steps: list[tuple[Node, _Cell]]) -> bool:
+    def _is_whole(self, steps: list[tuple[Node, _Cell]], first: _Place) -> bool:
         """Whether steps take a sequence from its begin to its end, and show no cell on the way."""
-        if self._sequence([cell.given for _, cell in steps]) is None:
+        if self._sequence([cell.given for _, cell in steps]) != first:
+            return False
+        # The states before the first step may be repeated for all of a batch.
+        batch = self._types[first.of].shape[1 - first.dim]
+        states = [
+            self._types[of.name].shape for of in steps[0][1].before if isinstance(of, Reference)
+        ]
+        if any(shape[:-1] != (batch,) for shape in states):
             return False
         cells = [self._outcomes(*step)[1] for step in steps[:-1] if step[1].kind == "lstm"]
         return all(self._readers[of.name] == 1 for of in cells if isinstance(of, Reference))
