@@ -60,6 +60,13 @@ LOOPS = {
         "torch.stack(outs)",
         0,
     ),
+    "one_for_both": (
+        "self.first = nn.Linear(4, 5)\nself.both = nn.Linear(5, 5)",
+        "x = self.first(x)\n" + LOOP,
+        "torch.tanh(self.both(x[t]) + self.both(h))",
+        "h",
+        0,
+    ),
     "whole": (
         WHOLE.format(""),
         LOOP,
@@ -89,6 +96,13 @@ LOOPS = {
         ),
         f"self.cell({FIRST}, h)",
         "torch.stack(outs)",
+        0,
+    ),
+    "goes_on": (
+        CELL.format("GRUCell(4, 5)"),
+        LOOP + "for one in x.flip(0):\n    h = self.cell(one, h)\n",
+        f"self.cell({FIRST}, h)",
+        "h",
         0,
     ),
     "unbound": (

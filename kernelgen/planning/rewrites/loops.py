@@ -29,16 +29,16 @@ class _Cell(NamedTuple):
         kind: what torch calls the operator for all steps.
         given: the step's input.
         before: the states that it begins with, and the cells of an LSTM.
-        weights: of the input and of the states, then their biases. One matrix for both stands
-            twice.
-        is_behind: of one matrix, whether the states' columns are behind the input's.
+        weights: of the input and of the states, then their biases. A matrix with the columns of
+            both stands twice.
+        is_behind: of such a matrix, whether the states' columns are behind the input's; else None.
     """
 
     kind: str
     given: Argument
     before: tuple[Argument, ...]
     weights: tuple[Reference | None, ...]
-    is_behind: bool = True
+    is_behind: bool | None = None
 
     @property
     def layer(self) -> tuple[object, ...]:
@@ -125,6 +125,7 @@ class _Loops:
         inputs, weights, biases = (
             [_value(one.get(key)) for one in found] for key in ("input", "weight", "bias")
         )
+        is_behind = None
         if len(found) == 1:
             # Input and states lie beside each other, and so do their columns of the weight.
             beside = self._nodes.get(inputs[0].name) if inputs[0] else None
@@ -133,10 +134,13 @@ class _Loops:
             if beside.arguments["dim"] not in {1, -1}:
                 return
             inputs, weights, biases = [*map(Reference, beside.reads)], weights * 2, [*biases, None]
-        yield _Cell(kind, inputs[0], (inputs[1],), (*weights, *biases))
-        if len(found) > 1:
+            is_behind = True
+        yield _Cell(kind, inputs[0], (inputs[1],), (*weights, *biases), is_behind)
+        if is_behind is None:
             weights, biases = weights[::-1], biases[::-1]
-        yield _Cell(kind, inputs[1], (inputs[0],), (*weights, *biases), is_behind=False)
+        else:
+            is_behind = False
+        yield _Cell(kind, inputs[1], (inputs[0],), (*weights, *biases), is_behind)
 
     def _outcomes(self, node: Node, cell: _Cell) -> tuple[Argument, ...]:
         """Return what the next step begins with."""
@@ -151,13 +155,14 @@ class _Loops:
             if (place := self._place(cell.given)) is None or place.step:
                 continue
             steps = [(node, cell)]
-            while True:
+            length = self._types[place.of].shape[place.dim]
+            while len(steps) < length:
                 after = self._after.get(self._outcomes(*steps[-1]), ())
                 alike = [one for one in after if one[1].layer == cell.layer]
                 if len(alike) != 1:
                     break
                 steps.append(alike[0])
-            if len(steps) >= _FEWEST_STEPS and self._is_whole(steps, place):
+            if length >= _FEWEST_STEPS and self._is_whole(steps, place):
                 return steps
         return []
 
@@ -262,7 +267,7 @@ class _Loops:
     def _params(self, cell: _Cell, units: int, b: Builder) -> tuple[Reference | None, ...]:
         """Return the weights of the input and of the states, and both biases or none."""
         of_input, of_states, *biases = cell.weights
-        if of_input == of_states:
+        if cell.is_behind is not None:
             rows, columns = b.type_of(of_input).shape
             inputs = columns - units
             starts = (0, inputs) if cell.is_behind else (units, 0)
