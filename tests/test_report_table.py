@@ -124,6 +124,13 @@ def test_what_is_the_same_everywhere_is_said_once() -> None:
     assert "problem" not in shown(run_of(passed("groupnorm.py")))
 
 
+def test_a_time_that_the_host_decides_has_a_star() -> None:
+    bound = msgspec.structs.replace(TIMING, host_bound=("eager",))
+    for timing, stars in ((TIMING, 0), (bound, 2)):
+        run = run_of(passed(timing=timing))
+        assert shown(run).count("*") == stars
+
+
 def test_names_that_clash_are_paths() -> None:
     assert short_names(["a/x.py", "b/y.py", "a/x.py"]) == ["x", "y", "x"]
     assert short_names(["a/x.py", "b/x.py"]) == ["a/x.py", "b/x.py"]

@@ -106,6 +106,18 @@ def test_the_limit_and_the_conditions_are_facts() -> None:
     )
 
 
+def test_who_is_bound_by_the_host_is_told_with_both_times() -> None:
+    subjects = {
+        name: msgspec.structs.replace(STEADY, host_ms=9.0) for name in ("candidate", "eager")
+    }
+    found = texts(timing(subjects=subjects, host_bound=("eager",)), "w")
+    told = [line for line in found if "returned" in line]
+    assert told == [
+        "forward returned after 9.00 ms, with the device at work",
+        "eager host-bound: forward returned after 9.00 ms, with the device at work",
+    ]
+
+
 def test_what_a_failure_s_details_say_has_no_times() -> None:
     found = [line.text for line in details(failed(Status.TIMEOUT))]
     assert found[1:] == ["what TIMEOUT found", "and where"]
