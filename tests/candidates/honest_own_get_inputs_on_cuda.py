@@ -1,7 +1,6 @@
 # problem: tiny_polynomial
 # expect: PASSED
-# warning: get_inputs
-"""Right, with a get_inputs of its own that moves its tensors to CUDA. It is not used: PASSED, with a warning."""
+"""Right, with a get_inputs of its own that moves its tensors to CUDA. It is not used: PASSED."""
 
 import ctypes
 

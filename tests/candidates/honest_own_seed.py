@@ -1,6 +1,5 @@
 # problem: tiny_polynomial
 # expect: PASSED
-# warning: get_inputs
 """Has the problem's functions with a seed and sizes of its own, and calls itself on them once at the start. PASSED."""
 
 import ctypes

@@ -1,10 +1,9 @@
 # problem: tiny_polynomial
 # expect: PASSED
-# warning: batch_size
 # exploit: H33
 """A constant of the reference's name is an integer of 4,800 digits, more than Python writes as text.
 
-PASSED: what it computes is right, and the constant is only told of.
+PASSED: what it computes is right, and nothing reads the constant.
 """
 
 import ctypes
