@@ -207,7 +207,7 @@ def test_a_time_of_calls_in_a_row_has_no_events_in_it() -> None:
 
 def test_who_takes_the_host_longer_than_the_device_is_host_bound() -> None:
     samples = {"candidate": [1.0, 1.1, 1.2], "eager": [2.0, 2.1, 2.2], "compile": [1.0, 1.0, 1.0]}
-    # What is quoted of the candidate is longer than its host's time; the device's is not.
+    # The candidate's quoted time is longer than its host's; the device's is not.
     claimed = msgspec.structs.replace(CONFIRMED, claimed_ms=1.1, at_most_ms=1.5, at_least_ms=1.5)
     seen = Observed(host_ms={"candidate": [1.3] * 3, "eager": [1.9] * 3})
     timing, _ = summarise(samples, TRAFFIC, claimed, seen)

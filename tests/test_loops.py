@@ -158,7 +158,7 @@ def test_a_loop_is_one_operator(
             "a, b = self.cell\nh = h[0]\nfor t in range(6):\n    h = torch.tanh(a(x[t]) + b(h))\n",
             "h",
         ),
-        # What it shows of a cell on the way.
+        # A cell that it shows on the way.
         (
             "LSTMCell(4, 5)",
             "c, d = h, 0\nfor t in range(6):\n    h, c = self.cell(x[t], (h, c))\n    d = d + c\n",

@@ -32,8 +32,8 @@ _WRITES_BEFORE = 4
 # The device is kept busy for this many times what the quickest call so far took to enqueue: a call
 # of a Python function takes now longer, now shorter.
 _HEAD_START = 2.0
-# What keeps it busy for longer than this is one launch: a device's queue holds about a thousand. A
-# call with more of them, or that takes longer to enqueue than all this, is bound by the host.
+# One launch keeps it busy beyond these writes, as a device's queue holds about a thousand. A call
+# with more of them, or that takes longer to enqueue than all this, is bound by the host.
 _LONGEST_WRITES_MS, _LONGEST_WAIT_MS = 20.0, 60.0
 # Of a multiprocessor's clock: no device's is faster.
 _MOST_CYCLES_PER_MS = 3_000_000

@@ -42,7 +42,7 @@ class _Cell(NamedTuple):
 
     @property
     def layer(self) -> tuple[object, ...]:
-        """What the steps of a recurrence have in common."""
+        """The facts that the steps of a recurrence have in common."""
         return self.kind, self.weights, self.is_behind
 
 
@@ -209,7 +209,7 @@ class _Loops:
     def _as_one(self, steps: list[tuple[Node, _Cell]], b: Builder) -> dict[str, Node]:
         """Add the operator of all steps; return what becomes of each step's results."""
         first, cell = steps[0]
-        place = self._sequence([one.given for _, one in steps])
+        place = self._place(cell.given)
         assert place is not None
         dim = place.dim
         before = [b.type_of(value) for value in cell.before]
