@@ -62,6 +62,26 @@ class Claim(NamedTuple):
     of: str = ""
 
 
+class Before(NamedTuple):
+    """A plan around an operator of torch's.
+
+    Attributes:
+        types: of the values in memory before it.
+        weights: the Model's parameters and buffers.
+        makers: the stages that torch's and the planner's own make values by, by these.
+        counts: how often stages read a value, or forward returns it.
+    """
+
+    types: Mapping[str, TensorType]
+    weights: Collection[str]
+    makers: Mapping[str, Stage]
+    counts: Mapping[str, int]
+
+    def only(self, value: str) -> Stage | None:
+        """Return what makes a value that is read once; None if it is read more often."""
+        return self.makers.get(value) if self.counts[value] == 1 else None
+
+
 class Work(NamedTuple):
     """Operations of a stage, and bytes beyond each operand and result once.
 
@@ -91,16 +111,12 @@ class Engine(ABC, Generic[Record]):
         return None
 
     def replacement(
-        self,
-        stage: Library,
-        types: Mapping[str, TensorType],
-        weights: Collection[str],
-        arch: Architecture | None,
+        self, stage: Library, before: Before, arch: Architecture | None
     ) -> tuple[Stage, ...]:
         """Return stages in place of one of torch's; () where torch is as fast.
 
-        Those that stay in torch are asked about again. `types` are those in memory; `weights` the
-        Model's parameters and buffers. A CPU has no architecture here.
+        Those that stay in torch are asked about again; those before that nothing reads any more are
+        left out. A CPU has no architecture here.
         """
         return ()
 

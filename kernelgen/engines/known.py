@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from typing import Any
 
+from kernelgen.engines.attention import AttentionEngine
 from kernelgen.engines.convolution.convolution import ConvolutionEngine
 from kernelgen.engines.engine import Engine
 from kernelgen.engines.map import MapEngine
@@ -21,6 +22,7 @@ ENGINES: tuple[Engine[Any], ...] = (
     ScanEngine(),
     PoolEngine(),
     SegmentEngine(),
+    AttentionEngine(),
     ProductEngine(),
     ConvolutionEngine(),
     RecurrenceEngine(),

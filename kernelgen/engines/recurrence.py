@@ -1,13 +1,13 @@
 """A recurrence: the steps of an LSTM, a GRU or an RNN, after the products of its inputs."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from itertools import product
 from typing import Literal, NamedTuple, cast
 
 import msgspec
 
 from kernelgen.engines.architectures import Architecture
-from kernelgen.engines.engine import Engine, Target, Work
+from kernelgen.engines.engine import Before, Engine, Target, Work
 from kernelgen.engines.naming import without_overload
 from kernelgen.engines.stage import Kernel, Library, Operand, Result, Stage, reads
 from kernelgen.engines.text.names import text_of
@@ -72,18 +72,13 @@ class RecurrenceEngine(Engine[Recurrence]):
     record = Recurrence
 
     def replacement(
-        self,
-        stage: Library,
-        types: Mapping[str, TensorType],
-        weights: Collection[str],
-        arch: Architecture | None,
+        self, stage: Library, before: Before, arch: Architecture | None
     ) -> tuple[Stage, ...]:
         """Return products and recurrences of all layers in place of torch's operator."""
-        del weights
         kind, _, overload = stage.aten.partition(".")
         if arch != "sm_90a" or kind not in _GATES or overload != "input":
             return ()
-        layers = _Layers(stage, cast(Kind, kind), types)
+        layers = _Layers(stage, cast(Kind, kind), before.types)
         return layers.stages() if layers.fits else ()
 
     def work(self, stage: Recurrence) -> Work:

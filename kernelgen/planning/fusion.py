@@ -1,10 +1,12 @@
 """Stages of a plan put together, or in torch's place, where an engine is faster so."""
 
+from collections import Counter
 from collections.abc import Iterable
 
 import msgspec
 
 from kernelgen.engines.architectures import Architecture
+from kernelgen.engines.engine import Before
 from kernelgen.engines.known import ENGINES, engine_of
 from kernelgen.engines.naming import Names
 from kernelgen.engines.stage import Kernel, Library, Stage, Views, made_types, reads, writes
@@ -25,15 +27,15 @@ def _without_unread_results(plan: Plan) -> Plan:
 
 
 def _without_unread(plan: Plan, stages: Iterable[Stage]) -> list[Stage]:
-    """Return stages without views that nothing reads; such results beside others have no name."""
+    """Return stages that something reads, or that draw; such results beside others have no name."""
     read = {*plan.outputs, *plan.updates.values()}
     kept: list[Stage] = []
     for stage in reversed(list(stages)):
         made: Stage | None = stage
         if isinstance(stage, Kernel):
             results = tuple(r for r in stage.results if r.value in read or r.into)
-            made = msgspec.structs.replace(stage, results=results or stage.results)
-        elif stage.view and not read.intersection(stage.results):
+            made = msgspec.structs.replace(stage, results=results) if results else None
+        elif _only_makes(stage) and not read.intersection(stage.results):
             made = None
         elif stage.results[1:]:
             names = tuple(name if name in read else "_" for name in stage.results)
@@ -44,23 +46,32 @@ def _without_unread(plan: Plan, stages: Iterable[Stage]) -> list[Stage]:
     return kept[::-1]
 
 
+def _only_makes(stage: Library) -> bool:
+    """Whether a stage is a view, or a product that takes no random numbers."""
+    return stage.view or (stage.computes and not stage.arguments.get("dropout_p"))
+
+
 def _with_torch_replaced(plan: Plan, arch: Architecture | None) -> Plan:
     """Return a plan in which operators of torch are kernels, where these are faster."""
     types = {source.name: source.type for source in plan.sources}
     weights = {source.name for source in plan.sources if source.path}
+    makers = {value: stage for stage in plan.stages for value in writes(stage)}
+    counts = Counter(value for stage in plan.stages for value in reads(stage))
+    counts.update((*plan.outputs, *plan.updates.values()))
+    before = Before(types, weights, makers, counts)
     names = Names(*(s.name for s in plan.stages if isinstance(s, Kernel)))
     stages: list[Stage] = []
     waiting = [*plan.stages][::-1]
     while waiting:
         stage = waiting.pop()
         if isinstance(stage, Library):
-            offers = (engine.replacement(stage, types, weights, arch) for engine in ENGINES)
+            offers = (engine.replacement(stage, before, arch) for engine in ENGINES)
             if found := next(filter(None, offers), ()):
                 waiting += [_with_name(one, names) for one in reversed(found)]
                 continue
         stages.append(stage)
         types |= made_types(stage)
-    return msgspec.structs.replace(plan, stages=tuple(stages))
+    return msgspec.structs.replace(plan, stages=tuple(_without_unread(plan, stages)))
 
 
 def _with_name(stage: Stage, names: Names) -> Stage:

@@ -27,7 +27,7 @@ _LIKENESS = 'getattr({0}, "__name__", repr({0}))'
 _OTHER_FLOATS = ("float16", "bfloat16", "float64")
 # Functions that a solution may need beside its stages; each may call those before it.
 _HELPERS = (
-    *("function", "launch", "broadcast", "factors", "workspace", "multiply", "readable"),
+    *("function", "launch", "broadcast", "factors", "workspace", "multiply", "readable", "heads"),
     *("read", "windows", "places", "expect"),
 )
 

@@ -334,10 +334,11 @@ void pin(uint32_t (&)[kCount]) {}
 // Products that a thread of a warpgroup has its warpgroup compute.
 struct Product {
   float* sums;
-  const uint32_t* registers;  // with rows, bf16, or null
+  const uint32_t* registers;  // with rows, or null
   uint64_t rows, columns;
   int count;  // of columns
   bool keep;
+  bool bf16;  // rather than halves
   unsigned group;
 };
 struct Warpgroup {
@@ -384,7 +385,9 @@ inline void read_registers(const Warpgroup& warpgroup, size_t index, double (&ro
     for (int i = 0; i < 8; ++i) {
       const int row = thread / 32 * 16 + thread % 32 / 4 + i / 2 % 2 * 8;
       const int k = i / 4 * 8 + thread % 4 * 2 + i % 2;
-      rows[row][k] = float_of_bf16(product.registers[i / 2] >> i % 2 * 16 & 0xffff);
+      const uint32_t bits = product.registers[i / 2] >> i % 2 * 16 & 0xffff;
+      rows[row][k] = product.bf16 ? float_of_bf16(bits)
+                                  : emulation::float_of({static_cast<uint16_t>(bits)});
     }
   }
 }
@@ -400,7 +403,7 @@ inline void multiply(const Warpgroup& warpgroup, size_t index) {
     for (int row = 0; row < 64; ++row) read_row(first.rows, row, rows[row], false);
   }
   for (int column = 0; column < first.count; ++column) {
-    read_row(first.columns, column, columns[column], first.registers != nullptr);
+    read_row(first.columns, column, columns[column], first.bf16);
   }
   for (int thread = 0; thread < 128; ++thread) {
     const Product& product = warpgroup.products[thread][index];
@@ -456,21 +459,27 @@ inline void add_product(Product product) {
 
 template <int kValues>
 void multiply_add(float (&sum)[kValues], uint64_t rows, uint64_t columns, bool keep) {
-  add_product({sum, nullptr, rows, columns, 2 * kValues, keep});
+  add_product({sum, nullptr, rows, columns, 2 * kValues, keep, false});
+}
+template <int kValues>
+void multiply_rows(
+    float (&sum)[kValues], const uint32_t (&rows)[4], uint64_t columns, bool keep) {
+  add_product({sum, rows, 0, columns, 2 * kValues, keep, false});
 }
 template <int kColumns>
 struct ProductsOfRegisters {
   static void add(
       float (&sum)[kColumns / 2], const uint32_t (&rows)[4], uint64_t columns, bool keep) {
-    add_product({sum, rows, 0, columns, kColumns, keep});
+    add_product({sum, rows, 0, columns, kColumns, keep, true});
   }
 };
 template <int kCount>
 void add_product(
     float (&sums)[kCount], const uint32_t (&rows)[4], uint64_t columns, bool keep) {
-  add_product(Product{sums, rows, 0, columns, 2 * kCount, keep});
+  add_product(Product{sums, rows, 0, columns, 2 * kCount, keep, true});
 }
 
+inline float exp2(float x) { return std::exp2(x); }
 inline void let_next_begin() {}
 inline void wait_for_previous() {}
 using ::ptx::nearest_bf16;

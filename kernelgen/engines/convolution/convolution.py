@@ -1,6 +1,6 @@
 """A convolution, and what its epilogue makes of each result."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Sequence
 from math import prod
 from textwrap import wrap
 from typing import Literal
@@ -22,7 +22,7 @@ from kernelgen.engines.convolution.record import (
 )
 from kernelgen.engines.convolution.tails import tail_names, with_tail
 from kernelgen.engines.convolution.tiling import STAGE_DEPTH, strips_of, tiling_of
-from kernelgen.engines.engine import Engine, Target, Work
+from kernelgen.engines.engine import Before, Engine, Target, Work
 from kernelgen.engines.epilogue import with_epilogue
 from kernelgen.engines.map import Map
 from kernelgen.engines.naming import Names, without_overload
@@ -41,7 +41,7 @@ from kernelgen.engines.text.finish import OF, finish_names
 from kernelgen.engines.text.names import text_of
 from kernelgen.engines.text.reading import Reading
 from kernelgen.engines.text.stage_text import StageText, body_of, definition_of, filled, in_words
-from kernelgen.graph.graph import Reference, TensorType
+from kernelgen.graph.graph import Reference
 
 _LEAST_RESULTS = 1 << 20  # about the smallest that were timed
 _LEAST_TILES = 1 << 11  # enough for a device, whatever a tile takes
@@ -68,14 +68,9 @@ class ConvolutionEngine(Engine[Convolution]):
     record = Convolution
 
     def replacement(
-        self,
-        stage: Library,
-        types: Mapping[str, TensorType],
-        weights: Collection[str],
-        arch: Architecture | None,
+        self, stage: Library, before: Before, arch: Architecture | None
     ) -> tuple[Convolution, ...]:
         """Return a convolution in place of one of torch's, which stays where that is as fast."""
-        del weights
         (out,) = stage.types if arch == "sm_90a" and len(stage.types) == 1 else (None,)
         if out is None:
             return ()
@@ -83,16 +78,18 @@ class ConvolutionEngine(Engine[Convolution]):
         dims = CONVOLUTIONS.get(stage.aten, 1)
         found, way = None, None
         if stage.aten in CONVOLUTIONS:
-            found = geometry_of(stage.aten, stage.arguments, out, types)
+            found = geometry_of(stage.aten, stage.arguments, out, before.types)
             way = way_of(found) if found else None
         elif stage.aten in _FACTORS:
-            found = of_few_rows(stage.arguments, factors, types, turned=stage.aten in _TURNED)
+            found = of_few_rows(
+                stage.arguments, factors, before.types, turned=stage.aten in _TURNED
+            )
             way = "tensor" if found else None
         if found is None or way is None:
             return ()
         values = [stage.arguments[name] for name in factors]
         operands = [
-            Operand(name=name, value=value.name, type=types[value.name])
+            Operand(name=name, value=value.name, type=before.types[value.name])
             for name, value in zip(("input", "weight"), values, strict=True)
             if isinstance(value, Reference)
         ]
@@ -101,7 +98,7 @@ class ConvolutionEngine(Engine[Convolution]):
         epilogue: tuple[Step, ...] = ()
         if isinstance(bias := stage.arguments.get("bias"), Reference):
             channel = (-dims - 1, -dims) if stage.aten in CONVOLUTIONS else (-1, 0)
-            kind, flat = types[bias.name], stage.aten in CONVOLUTIONS
+            kind, flat = before.types[bias.name], stage.aten in CONVOLUTIONS
             added = Operand(
                 name="bias", value=bias.name, type=kind, pattern="along", span=channel, flat=flat
             )

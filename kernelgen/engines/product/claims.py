@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping
+from typing import NamedTuple
 
 import msgspec
 
@@ -24,8 +25,33 @@ _FACTORS: Mapping[str, tuple[str, ...]] = {
     "mm.default": ("self", "mat2"),
     "bmm.default": ("self", "mat2"),
     "addmm.default": ("mat1", "mat2", "self"),
+    "baddbmm.default": ("batch1", "batch2", "self"),
     "linear.default": ("input", "weight", "bias"),
 }
+
+
+class Factors(NamedTuple):
+    """Values that an operator multiplies.
+
+    Attributes:
+        values: names of the two factors, and of a bias.
+        turned: whether each factor has its last dimensions the other way round.
+    """
+
+    values: tuple[str, ...]
+    turned: tuple[bool, bool]
+
+
+def factors_of(stage: Library, types: Mapping[str, TensorType]) -> Factors | None:
+    """Return what a stage of torch's multiplies; None if it is no product of tensors."""
+    found = _factors(stage)
+    values = tuple(one.name for one in found if isinstance(one, Reference) and one.name in types)
+    if not found or len(values) != len(found):
+        return None
+    turned = (False, stage.aten == "linear.default")
+    if stage.aten == "einsum.default":
+        turned = _turned(str(stage.arguments["equation"])) or turned
+    return Factors(values, turned)
 
 
 def product_of(
@@ -35,10 +61,10 @@ def product_of(
 
     On a CPU, which has no architecture here, it may be any.
     """
-    found = _factors(stage)
-    values = [one.name for one in found if isinstance(one, Reference) and one.name in types]
-    if not found or len(values) != len(found):
+    found = factors_of(stage, types)
+    if found is None:
         return None
+    values, turned = found
     (out,) = stage.types
     if out is None:
         return None
@@ -50,9 +76,6 @@ def product_of(
         or 0 in (*left.shape, *right.shape)
     ):
         return None
-    turned = (False, stage.aten == "linear.default")
-    if stage.aten == "einsum.default":
-        turned = _turned(str(stage.arguments["equation"])) or turned
     rows = left.transposed() if turned[0] else left
     columns = right if turned[1] else right.transposed()
     # An einsum repeats a dimension of one, along which a product would sum.

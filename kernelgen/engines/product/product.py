@@ -1,13 +1,12 @@
 """A product of matrices, and what its epilogue makes of each element."""
 
-from collections.abc import Collection, Mapping
 from math import prod
 from textwrap import wrap
 
 import msgspec
 
 from kernelgen.engines.architectures import Architecture, architecture
-from kernelgen.engines.engine import Engine, Target, Work
+from kernelgen.engines.engine import Before, Engine, Target, Work
 from kernelgen.engines.epilogue import with_epilogue
 from kernelgen.engines.naming import Names
 from kernelgen.engines.product.choice import hopper_columns
@@ -19,7 +18,6 @@ from kernelgen.engines.text.finish import OF, finish_names
 from kernelgen.engines.text.names import text_of
 from kernelgen.engines.text.reading import Reading
 from kernelgen.engines.text.stage_text import StageText, filled, in_words
-from kernelgen.graph.graph import TensorType
 from kernelgen.problem.schedules import CPU
 
 # Operators of tens of instructions. Of three in a product's epilogue, one of 0.7 ms took 0.85 on an
@@ -46,15 +44,13 @@ class ProductEngine(Engine[Product]):
     record = Product
 
     def replacement(
-        self,
-        stage: Library,
-        types: Mapping[str, TensorType],
-        weights: Collection[str],
-        arch: Architecture | None,
+        self, stage: Library, before: Before, arch: Architecture | None
     ) -> tuple[Product, ...]:
         """Return a product in place of one of torch's; on a CPU, weights stay with its library."""
-        found = product_of(stage, types, arch)
-        if found is None or (arch is None and any(o.value in weights for o in operands_of(found))):
+        found = product_of(stage, before.types, arch)
+        if found is None or (
+            arch is None and any(o.value in before.weights for o in operands_of(found))
+        ):
             return ()
         return (found,)
 

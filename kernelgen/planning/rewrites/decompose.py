@@ -12,7 +12,7 @@ from kernelgen.graph.graph import FILLS, MATRIX, Argument, Graph, Node, Referenc
 from kernelgen.planning.rewrites.builder import Builder, rewritten
 from kernelgen.planning.rewrites.loops import with_loops
 from kernelgen.planning.rewrites.losses import LOSSES, with_cross_entropies
-from kernelgen.planning.rewrites.norms import NORMS, with_running_statistics
+from kernelgen.planning.rewrites.norms import NORMS, wide_attention, with_running_statistics
 from kernelgen.planning.rewrites.statistics import STATISTICS
 from kernelgen.planning.rewrites.views import without_views_between
 
@@ -56,6 +56,7 @@ _TABLE: Mapping[str, Decomposition] = {
     **STATISTICS,
     **dict.fromkeys(FILLS, _filled),
     "copy.default": _copied,
+    "scaled_dot_product_attention.default": wide_attention,
 }
 
 
