@@ -14,6 +14,7 @@ from kernelgen.rendering.planned import render_planned
 
 torch = pytest.importorskip("torch")
 
+Sample = tuple[str, str, dict[str, str]]  # a forward, shapes of queries, keys and values, others
 FUSED = "F.scaled_dot_product_attention(q, k, v{})"
 WRITTEN_OUT = "torch.softmax({}, -1) @ v"
 
@@ -24,9 +25,7 @@ def every_size_pays() -> Iterator[None]:
         yield
 
 
-def planned(
-    folder: Path, cache: Path, sample: tuple[str, str, dict[str, str]], device: Device
-) -> Planned:
+def planned(folder: Path, cache: Path, sample: Sample, device: Device) -> Planned:
     """Return attention as a forward writes it, of queries, keys and values of these shapes."""
     forward, shapes, others = sample
     given = {
@@ -71,9 +70,7 @@ ATTENTION = [
 
 @pytest.mark.usefixtures("every_size_pays")
 @pytest.mark.parametrize("sample", ATTENTION)
-def test_attention(
-    sample: tuple[str, str, dict[str, str]], tmp_path: Path, compiled_folder: Path
-) -> None:
+def test_attention(sample: Sample, tmp_path: Path, compiled_folder: Path) -> None:
     it = planned(tmp_path, compiled_folder, sample, "cpu")
     for capability in (9, 8):  # with tensor cores, and by the general kernel
         it.library.set_capability(capability)
@@ -91,14 +88,14 @@ def test_attention(
         (FUSED.format(", is_causal=True"), "2,9,777,128 2,9,777,128 2,9,777,128", {}),
     ],
 )
-def test_attention_on_a_gpu(sample: tuple[str, str, dict[str, str]], tmp_path: Path) -> None:
+def test_attention_on_a_gpu(sample: Sample, tmp_path: Path) -> None:
     planned(tmp_path, tmp_path, sample, "cuda").check()
 
 
 @pytest.mark.usefixtures("every_size_pays")
 def test_values_that_halves_do_not_hold(tmp_path: Path, compiled_folder: Path) -> None:
     shapes = "1,2,130,16 1,2,70,16 1,2,70,16"
-    sample: tuple[str, str, dict[str, str]] = (FUSED.format(""), shapes, {})
+    sample: Sample = (FUSED.format(""), shapes, {})
     it = planned(tmp_path, compiled_folder, sample, "cpu")
     for place in range(3):
         for value in (torch.inf, -torch.inf, torch.nan, 1e15):
@@ -146,7 +143,7 @@ def test_other_sizes_and_layouts(tmp_path: Path, compiled_folder: Path) -> None:
 
 @pytest.mark.usefixtures("every_size_pays")
 def test_other_depths(tmp_path: Path, compiled_folder: Path) -> None:
-    sample = (WRITTEN_OUT.format("q @ k.mT"), "2,9,8 2,66,8 2,66,8", {})
+    sample: Sample = (WRITTEN_OUT.format("q @ k.mT"), "2,9,8 2,66,8 2,66,8", {})
     it = planned(tmp_path, compiled_folder, sample, "cpu")
     for depth, width in ((1, 1), (8, 700), (200, 8)):
         it.check(torch.randn(2, 9, depth), torch.randn(2, 70, depth), torch.randn(2, 70, width))

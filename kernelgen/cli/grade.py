@@ -1,6 +1,7 @@
 """`kernelgen grade`: judge solutions, and say so to people, to scripts and to the shell."""
 
 import contextlib
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from kernelgen.grading.verdict import Run
 from kernelgen.problem.record import Problem
 
 _DEFAULTS = GradeOptions()
+_SENT_AT_ONCE = 16  # files; a service grades as many of them as it can
 
 
 @click.command("grade")
@@ -83,6 +85,11 @@ _DEFAULTS = GradeOptions()
     help="Grade on a Ray cluster: on all its GPUs; without any, on its nodes' CPUs.",
 )
 @click.option(
+    "--remote",
+    metavar="URL",
+    help="Grade by a kernelgen serve there, whose token KERNELGEN_TOKEN has; needs no GPU here.",
+)
+@click.option(
     "--resume",
     type=options.PATH,
     metavar="RUN",
@@ -127,6 +134,7 @@ def command(  # noqa: PLR0913 - one parameter an option
     jobs: int | None,
     gpus: tuple[str, ...] | None,
     cluster: str | None,
+    remote: str | None,
     resume: Path | None,
     quiet: bool,
     verbose: bool,
@@ -141,6 +149,7 @@ def command(  # noqa: PLR0913 - one parameter an option
     Exit code: 0 all passed, 1 a solution failed, 2 a mistake in the command or in a problem file,
     3 the grader's fault or nothing could be graded, 130 interrupted.
     """
+    from kernelgen.grading.supervisor.crew import Crew
     from kernelgen.grading.supervisor.grade import grade, usual_jobs
     from kernelgen.report.console import console_for
     from kernelgen.report.outcome import exit_code
@@ -151,15 +160,20 @@ def command(  # noqa: PLR0913 - one parameter an option
 
     documents = Documents(**{name: given.pop(name) for name in Documents.__struct_fields__})
     runs = kernelbench.run_folders(paths, given)
-    asked = _options(gpus=gpus, cluster=cluster, **given)
+    asked = _options(gpus=gpus, cluster=cluster, remote=remote, **given)
     own = None if runs is None else runs.problems
     paths = paths if own is None else tuple(own)
     with _journal(resume) as journal:
-        crew = None
+        crew: Crew | None = None
         if cluster is not None:
             from kernelgen.service.cluster import Cluster
 
             crew = Cluster(cluster, asked, jobs=jobs, journal=journal)
+        if remote is not None:
+            from kernelgen.service.remote import Remote
+
+            token = os.environ.get("KERNELGEN_TOKEN", "")
+            crew = Remote(remote, token=token, jobs=jobs or _SENT_AT_ONCE, journal=journal)
 
         def grading(observer: Observer) -> Run:
             return grade(
@@ -223,6 +237,7 @@ def _options(  # noqa: PLR0913 - what the options of grading cannot take as it i
     no_build_cache: bool,
     gpus: tuple[str, ...] | None,
     cluster: str | None,
+    remote: str | None,
     **given: Any,
 ) -> GradeOptions:
     """Return what a command line asks for.
@@ -242,6 +257,18 @@ def _options(  # noqa: PLR0913 - what the options of grading cannot take as it i
         ("--gpus", gpus is not None, "--device cpu", given["device"] == "cpu"),
         ("--gpus", gpus is not None, "--ray", cluster is not None),
         ("--build-cache", build_cache is not None, "--ray", cluster is not None),
+        *(
+            (name, is_given, "--remote", remote is not None)
+            for name, is_given in (
+                ("--gpus", gpus is not None),
+                ("--ray", cluster is not None),
+                ("--device", given["device"] != _DEFAULTS.device),
+                ("--sanitize", given["sanitize"]),
+                ("--allow-import", bool(given["allow_imports"])),
+                ("--memory-limit", given["memory_limit_bytes"] is not None),
+                ("--build-cache", build_cache is not None),
+            )
+        ),
     )
     for one, one_given, other, other_given in exclusive:
         if one_given and other_given:

@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from kernelgen.cli import options
+from kernelgen.cli.kernelbench import problem_files
 from kernelgen.errors import UserError
 from kernelgen.grading.options import GradeOptions
 from kernelgen.grading.queue.journal import Journal
@@ -41,6 +42,10 @@ from kernelgen.grading.queue.journal import Journal
     "--body-limit", "body_bytes", type=options.bytes_of, default="4MiB", show_default=True,
     metavar="SIZE", help="The longest request.",
 )  # fmt: skip
+@click.option(
+    "--kernelbench", type=options.PATH, metavar="PATH",
+    help="KernelBench's checkout: clients name its problems, such as 1/19.",
+)  # fmt: skip
 @options.DEVICE
 @options.jobs("Build and check so many candidates at once on a GPU.")
 @options.GPUS
@@ -58,6 +63,7 @@ def command(  # noqa: PLR0913 (one parameter an option)
     allow_references: bool,
     queue: int,
     body_bytes: int,
+    kernelbench: Path | None,
     jobs: int | None,
     gpus: tuple[str, ...] | None,
     no_timing: bool,
@@ -65,8 +71,9 @@ def command(  # noqa: PLR0913 (one parameter an option)
 ) -> int:
     """Grade what clients send, until ^C.
 
-    POST /grade takes a candidate and answers with its job; GET /jobs/ID has the verdict. GET
-    /health, /metrics (Prometheus) and /schema/openapi.json tell of the service itself.
+    POST /grade takes a candidate and answers with its job; GET /jobs/ID has the verdict, /jobs
+    those without one. GET /problems, /health, /metrics (Prometheus) and /schema/openapi.json tell
+    of the service itself. `kernelgen grade --remote` is its client.
     """
     try:
         import uvicorn
@@ -82,6 +89,7 @@ def command(  # noqa: PLR0913 (one parameter an option)
     token = "" if token_file is None else _token(token_file)
     if not token and not _is_loopback(host):
         raise UserError(f"--host {host}: others can reach it; give --token-file FILE as well")
+    files = problem_files(kernelbench, None, None)
     try:
         state.mkdir(parents=True, exist_ok=True, mode=0o700)
         builds = builds_folder()
@@ -97,12 +105,13 @@ def command(  # noqa: PLR0913 (one parameter an option)
         body_bytes=body_bytes,
         token=token,
         takes_references=allow_references,
+        problems={f"{level}/{number}": file for level, number, file in files},
     )
     with Journal(state / "verdicts.journal") as journal:
         app = application(settings, journal, lambda line: click.echo(line, err=True))
         click.echo(f"answering at {host}, port {port}; ^C ends it", err=True)
-        # Requests and their answers are the service's to tell: at /metrics.
-        uvicorn.run(app, host=host, port=port, log_level="warning")
+        # A line a request goes to stdout.
+        uvicorn.run(app, host=host, port=port, log_level="info")
     return 0
 
 

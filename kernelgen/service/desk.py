@@ -10,21 +10,21 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Literal
 
 import msgspec
 
 from kernelgen.destination import write_whole
 from kernelgen.errors import KernelgenFault, UserError
 from kernelgen.grading.options import GradeOptions
-from kernelgen.grading.queue.identity import key_of
+from kernelgen.grading.queue.identity import devices, key_of, release
 from kernelgen.grading.queue.job import Job
 from kernelgen.grading.queue.journal import Journal
 from kernelgen.grading.verdict import Owner, Verdict
 from kernelgen.problem.kernelbench_file import read_kernelbench_problem
 from kernelgen.problem.library import load_problem, problem_names
-from kernelgen.problem.record import LARGEST_TOLERANCE, OtherRule, Problem
+from kernelgen.problem.record import Problem
 from kernelgen.service.grader import Grader
+from kernelgen.service.questions import JobState, Offer, Request
 from kernelgen.solution.file import read_solution
 
 _NAME = Path("candidate.py")
@@ -35,65 +35,6 @@ _DEADLY = (
     f"taken up {_MOST_TRIES} times, and each time the service ended while this was graded, at last "
     "alone: it is not taken up again"
 )
-
-Seconds = Annotated[float, msgspec.Meta(gt=0, le=600)]
-Tolerance = Annotated[float, msgspec.Meta(gt=0, le=LARGEST_TOLERANCE)]
-
-
-class Rules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The choices of a client; anything left out is as the service was started.
-
-    Attributes:
-        time: whether to time the candidate.
-        baselines: to time beside it.
-        timing_budget_s: for the timed calls of one candidate, in seconds.
-        tolerance, require: in place of the problem's; `kernelbench` is KernelBench's rule for fp32,
-            `reference` takes problems that float32 is too inexact for.
-        eval_mode: grade both sides under eval().
-    """
-
-    time: bool | None = None
-    baselines: Annotated[tuple[str, ...], msgspec.Meta(max_length=5)] | None = None
-    timing_budget_s: Seconds | None = None
-    tolerance: Tolerance | OtherRule | None = None
-    require: Literal["own_kernel", "anything"] | None = None
-    eval_mode: bool | None = None
-
-    def applied_to(self, options: GradeOptions) -> GradeOptions:
-        """Return a service's options with these in place of its own; raises UserError."""
-        given = msgspec.structs.asdict(self)
-        asked = {name: value for name, value in given.items() if value is not None}
-        return msgspec.structs.replace(options, **asked)
-
-
-class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A candidate to be graded, on a named problem or on a reference that comes along.
-
-    Attributes:
-        candidate: text of a Python file that defines ModelNew, or Markdown around it.
-        problem: name of one of the service's problems.
-        reference: text of a KernelBench file, in place of `problem`.
-        rules: what to do otherwise than usual.
-    """
-
-    candidate: str
-    problem: str | None = None
-    reference: str | None = None
-    rules: Rules = Rules()
-
-
-class JobState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A job as a client sees it.
-
-    Attributes:
-        id: of the question's content: the same question has the same one.
-        state: whether its verdict is there.
-        verdict: once it is.
-    """
-
-    id: str
-    state: Literal["waiting", "done"]
-    verdict: Verdict | None = None
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -108,6 +49,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         body_bytes: the longest request.
         token: that clients have to send; "" asks for none.
         takes_references: whether clients may send references, which run uncontained.
+        problems: files of KernelBench's, by names such as `1/19`.
     """
 
     state: Path
@@ -118,6 +60,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     body_bytes: int = 4 << 20
     token: str = ""
     takes_references: bool = False
+    problems: dict[str, Path] = {}
 
 
 class QueueFull(Exception):  # noqa: N818 (a state, not a mistake)
@@ -165,6 +108,21 @@ class Desk:
     def waiting(self) -> int:
         """How many questions have no verdict yet."""
         return len(self._jobs)
+
+    def offer(self) -> Offer:
+        """Return what can be asked, and on what it is graded."""
+        own = {name: load_problem(name).summary for name in problem_names()}
+        names = {name: file.stem for name, file in self._settings.problems.items()}
+        return Offer(
+            problems=own | names,
+            release=release(),
+            devices=devices(),
+            environment=self._grader.environment,
+        )
+
+    def jobs(self) -> list[JobState]:
+        """Return the questions that have no verdict yet, in the order in which they came."""
+        return [JobState(id=number, state="waiting") for number in self._jobs]
 
     async def resume(self) -> list[str]:
         """Take up what an earlier service had accepted; return what is wrong with the rest."""
@@ -289,9 +247,11 @@ class Desk:
         if (request.problem is None) == (request.reference is None):
             raise UserError("expected one of `problem`, a name, and `reference`, a file's text")
         if request.problem is not None:
-            if request.problem not in problem_names():
-                raise UserError(f"problem {request.problem!r}: no problem is called so")
-            return load_problem(request.problem), options
+            file = self._settings.problems.get(request.problem)
+            if file is None and request.problem not in problem_names():
+                message = "no problem is called so; GET /problems lists those that are"
+                raise UserError(f"problem {request.problem!r}: {message}")
+            return load_problem(file or request.problem), options
         if not self._settings.takes_references:
             message = "references are not taken: they run outside containment"
             raise UserError(f"{message}; start the service with --allow-references")

@@ -11,6 +11,7 @@ from collections.abc import (
     Sequence,
 )
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -111,6 +112,11 @@ class Grader(contextlib.AbstractAsyncContextManager["Grader"]):
             )
         self._held.enter_context(hands)
         self._open = hands
+
+    @property
+    def environment(self) -> dict[str, Any]:
+        """Facts about the versions and, once a device was used, about it."""
+        return self._open.environment
 
     async def grade_text(
         self,

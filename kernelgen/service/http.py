@@ -1,5 +1,6 @@
 """The service over HTTP: `kernelgen serve`."""
 
+import asyncio
 import contextlib
 import hmac
 from collections.abc import AsyncIterator, Callable
@@ -20,8 +21,9 @@ from kernelgen.errors import UserError
 from kernelgen.grading.queue.journal import Journal
 from kernelgen.grading.supervisor.crew import Crew
 from kernelgen.grading.verdict import Verdict
-from kernelgen.service.desk import Desk, JobState, QueueFull, Request, Settings
+from kernelgen.service.desk import Desk, QueueFull, Settings
 from kernelgen.service.grader import Grader
+from kernelgen.service.questions import JobState, Offer, Request
 
 _LONGEST_WAIT_S = 60.0
 _RETRY_AFTER_S = 5
@@ -170,6 +172,16 @@ def _handlers(desk: Desk, journal: Journal, registry: CollectorRegistry) -> list
             raise NotFoundException("no such job; ask POST /grade again")
         return state
 
+    @get("/jobs", responses=_answers(401))
+    async def jobs() -> list[JobState]:
+        """Return the questions that have no verdict yet, the oldest first."""
+        return desk.jobs()
+
+    @get("/problems", responses=_answers(401))
+    async def problems() -> Offer:
+        """Return the names of problems that can be asked, and on what they are graded."""
+        return await asyncio.to_thread(desk.offer)
+
     @get("/health", opt={"open": True}, responses=_answers(503))
     async def health() -> Response[Health]:
         """Return 200 while verdicts can be kept, else 503; needs no token."""
@@ -186,4 +198,4 @@ def _handlers(desk: Desk, journal: Journal, registry: CollectorRegistry) -> list
         """Return Prometheus's text format."""
         return generate_latest(registry)
 
-    return [grade, job, health, metrics_text]
+    return [grade, job, jobs, problems, health, metrics_text]
