@@ -109,12 +109,8 @@ def command(  # noqa: PLR0913 - one parameter an option
 
 
 def _tell_what_is_stale(name: str, target: "Target") -> None:
-    from kernelgen.rendering.files import stale_solutions
-
-    problem = load_problem(target.problem.path)
-    click.echo(f"{tuned_file(problem.path)}: written", err=True)
-    for path, command in stale_solutions(problem, name):
-        click.echo(f"{path}: stale now; render it again: {command}", err=True)
+    again = f"kernelgen render {name}" + " --backend cpp" * (target.backend == "cpp")
     if target.arch != DEFAULT_ARCHITECTURES[target.backend]:
-        command = f"kernelgen render {name} --arch {target.arch} -o FILE"
-        click.echo(f"for {target.arch}: {command}", err=True)
+        again += f" --arch {target.arch} -o FILE"
+    file = tuned_file(target.problem.path)
+    click.echo(f"{file}: written; its solutions are stale now: {again}", err=True)
