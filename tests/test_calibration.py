@@ -4,6 +4,7 @@ import os
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -21,7 +22,6 @@ from kernelgen.hardware.identity import (
     torch_release,
 )
 from kernelgen.hardware.measuring import measure_apart
-from kernelgen.hardware.rates import places_for
 from kernelgen.sandbox.record import Plan
 from kernelgen.sandbox.view import view_of
 
@@ -82,41 +82,38 @@ def test_the_place_that_copies_fastest_counts(
     times_s = iter([[each * 1e-3] * 3 for each in (*milliseconds, 0.5)])
     monkeypatch.setattr(stopwatch, "wall_times", lambda _work, _count: next(times_s))
     monkeypatch.setattr(rates, "_free_bytes", lambda _device: 1 << 30)
-    found = rates.measure("cpu", replace(TINY, most_places=8, places_s=places_s), ())
+    found = rates.measure("cpu", replace(TINY, places_s=places_s), ())
     assert next(times_s, None) is None
     assert found.copy_gbps.median == pytest.approx(2 * (16 << 20) / (1e6 * min(milliseconds)))
     assert found.write_gbps.median == pytest.approx((16 << 20) / 0.5e6)
 
 
-def test_places_are_different_buffers_first_and_other_distances_after_that() -> None:
-    places = places_for(4 << 30, 64 << 30, 8)
-    assert (places.buffers, places.buffer_bytes) == (4, (4 << 30) + (16 << 20))
-    pairs = [place[:2] for place in places.tried]
-    assert pairs == [(0, 1), (1, 2), (2, 3), (3, 0)] * 2
-    assert [begin for *_, begin in places.tried] == [0] * 4 + [16 << 20] * 4
+@pytest.mark.parametrize(("free_mib", "buffers"), [(1024, 4), (160, 3), (110, 2), (40, 2)])
+def test_places_are_different_buffers_first_and_other_distances_after_that(
+    free_mib: int, buffers: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of what is free 0.4 are taken at most, and in any case two buffers."""
+    found: list[tuple[torch.Tensor, torch.Tensor]] = []
 
+    def noted(work: Any, count: int) -> list[float]:
+        if work.args and isinstance(work.args[0], torch.Tensor):
+            found.append((work.args[0], work.func.__self__))
+        return [1e-3] * count
 
-@pytest.mark.parametrize(
-    ("size", "gib", "buffers"), [(4 << 30, 24, 2), (4 << 30, 40, 3), (1 << 30, 24, 4)]
-)
-def test_buffers_take_what_a_card_has_to_spare(size: int, gib: int, buffers: int) -> None:
-    """Of 24 GiB that are free, 0.4 are taken at most."""
-    room = int(0.4 * (gib << 30))
-    places = places_for(size, room, 8)
-    assert places.buffers == buffers
-    assert places.buffers * places.buffer_bytes <= room
-
-
-def test_where_memory_is_short_two_buffers_are_a_quarter_larger_at_most() -> None:
-    size = rates._copy_sizes((4 << 30,), 100 << 20)[-1]  # noqa: SLF001
-    places = places_for(size, 40 << 20, 8)
-    assert places.buffers == 2
-    assert places.buffer_bytes == size + size // 4
-    assert all(begin + size <= places.buffer_bytes for *_, begin in places.tried)
-
-
-def test_one_place_is_two_buffers_of_the_copy_s_size() -> None:
-    assert places_for(1 << 30, 64 << 30, 1).tried == ((0, 1, 0),)
+    monkeypatch.setattr(stopwatch, "wall_times", noted)
+    monkeypatch.setattr(rates, "_free_bytes", lambda _device: free_mib << 20)
+    size, further = 16 << 20, 4 << 20
+    rates._memory_rates(size, "cpu", stopwatch.Stopwatch("cpu", replace(TINY, places_s=60.0)))  # noqa: SLF001
+    of = [source.untyped_storage().data_ptr() for source, _ in found]
+    assert len(set(of)) == buffers
+    assert [target.untyped_storage().data_ptr() for _, target in found] == (
+        [*of[1:buffers], of[0]] * 2
+    )
+    begins = [target.storage_offset() * 4 for _, target in found]
+    assert begins == [0] * buffers + [further] * buffers
+    assert {(one.nbytes, one.untyped_storage().nbytes()) for pair in found for one in pair} == {
+        (size, size + further)
+    }
 
 
 @pytest.mark.parametrize(

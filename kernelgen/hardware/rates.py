@@ -4,12 +4,12 @@ Numbers are random: a device that multiplies zeros draws less power and clocks h
 far larger than any cache.
 """
 
+import itertools
 from collections.abc import Callable
 from datetime import datetime, timezone
 from functools import partial
 from time import perf_counter
 
-import msgspec
 import torch
 
 from kernelgen.hardware.calibration import Calibration, MatrixFormat, MatrixRate, Spread
@@ -42,7 +42,6 @@ THOROUGH = {
         most=20,
         budget_s=0.4,
         warm_s=0.1,
-        most_places=8,
         places_s=2.0,
     ),
     "cpu": Effort(
@@ -62,27 +61,10 @@ QUICK = {
         most=5,
         budget_s=0.04,
         warm_s=0.01,
-        most_places=8,
         places_s=0.15,
     ),
     "cpu": Effort(copy_bytes=(64 << 20,), matrix_size=768, most=3, budget_s=0.04, warm_s=0.0),
 }
-
-
-class Places(msgspec.Struct, frozen=True, kw_only=True):
-    """The places to try: so many buffers of one size, and of each copy its source and target.
-
-    A place is the numbers of two buffers, and where in the second the target begins, in bytes; the
-    source begins where its buffer does. The most different ones are first.
-
-    On H200s the same copy of 4 GiB is a tenth slower in some places than in others, and stays so
-    while its buffers stay. No call says which places are fast, so several are tried: other buffers,
-    which are other pages of the memory, and other distances between the two.
-    """
-
-    buffers: int
-    buffer_bytes: int
-    tried: tuple[tuple[int, int, int], ...]
 
 
 def identity_of(device: str) -> DeviceIdentity:
@@ -160,48 +142,34 @@ def _matrix_size(wanted: int, free_bytes: int) -> int:
     return size
 
 
-def places_for(size: int, room_bytes: int, most: int) -> Places:
-    """Return the places to try: each buffer is copied to the next one, the last to the first.
-
-    Two buffers are taken in any case, a quarter larger than the copy at most; more as far as they
-    fit `room_bytes`.
-    """
-    if most == 1:
-        return Places(buffers=2, buffer_bytes=size, tried=((0, 1, 0),))
-    further = min(_FURTHER_BYTES, size // _FURTHER_SHARE)
-    buffers = max(2, min(_MOST_BUFFERS, room_bytes // (size + further)))
-    tried = (
-        (source, (source + 1) % buffers, begin)
-        for begin in (0, further)
-        for source in range(buffers)
-    )
-    return Places(buffers=buffers, buffer_bytes=size + further, tried=tuple(tried)[:most])
-
-
 def _memory_rates(size: int, device: str, stopwatch: Stopwatch) -> tuple[Spread, Spread]:
     """Return the rates of copying and of writing a buffer of so many bytes, in GB/s.
 
     Of all places that are tried, the one with the best median counts, so that trying more of them
     never makes a device slower than it is.
     """
-    effort = stopwatch.effort
-    places = places_for(size, int(_SHARE_OF_FREE * _free_bytes(device)), effort.most_places)
+    # On H200s the same copy of 4 GiB is a tenth slower in some places than in others, and stays so
+    # while its buffers stay. No call says which places are fast, so several are tried: other
+    # buffers, which are other pages of the memory, and after that other distances between the two.
+    places_s = stopwatch.effort.places_s
+    further = min(_FURTHER_BYTES, size // _FURTHER_SHARE) if places_s else 0
+    room = int(_SHARE_OF_FREE * _free_bytes(device)) // (size + further)
+    count = max(2, min(_MOST_BUFFERS, room)) if places_s else 2
     # One random piece again and again: random numbers for gigabytes take a CPU seconds.
     piece = torch.rand(_PIECE_FLOATS, dtype=torch.float32, device=device)
-    pieces = places.buffer_bytes // 4 // _PIECE_FLOATS
-    buffers = [piece.repeat(pieces) for _ in range(places.buffers)]
-    copies = []
+    buffers = [piece.repeat((size + further) // 4 // _PIECE_FLOATS) for _ in range(count)]
+    copies: list[tuple[Spread, torch.Tensor]] = []
     begin = perf_counter()
-    for one, other, begin_bytes in places.tried:
-        source = buffers[one][: size // 4]
-        target = buffers[other][begin_bytes // 4 :][: size // 4]
+    for shift, number in itertools.product((0, further // 4), range(count)):
+        source = buffers[number][: size // 4]
+        target = buffers[(number + 1) % count][shift:][: size // 4]
         # All of it is read once and written once.
-        copies.append(stopwatch.rate(partial(target.copy_, source), 2 * size / 1e9))
-        if perf_counter() - begin >= effort.places_s:
+        rate = stopwatch.rate(partial(target.copy_, source), 2 * size / 1e9)
+        copies.append((rate, target))
+        if perf_counter() - begin >= places_s:
             break
-    fastest = max(range(len(copies)), key=lambda position: copies[position].median)
-    target = buffers[places.tried[fastest][1]][: size // 4]
-    return copies[fastest], stopwatch.rate(partial(target.fill_, 0.7), size / 1e9)
+    fastest, target = max(copies, key=lambda copy: copy[0].median)
+    return fastest, stopwatch.rate(partial(target.fill_, 0.7), size / 1e9)
 
 
 def _matrix_rate(form: str, size: int, device: str, stopwatch: Stopwatch) -> Spread:

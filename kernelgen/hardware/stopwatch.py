@@ -26,8 +26,8 @@ class Effort(msgspec.Struct, frozen=True, kw_only=True):
         most: measurements of one kind.
         budget_s: of time for one kind, after which the fewest measurements do.
         warm_s: of work before the first measurement, so that clocks have risen.
-        most_places: of buffers, of which the fastest counts.
-        places_s: of time for the places of a size, after which no other one is tried.
+        places_s: of time for the places of buffers of a size, of which the fastest counts and after
+            which no other one is tried; 0 tries one.
     """
 
     copy_bytes: tuple[int, ...]
@@ -35,7 +35,6 @@ class Effort(msgspec.Struct, frozen=True, kw_only=True):
     most: int
     budget_s: float
     warm_s: float
-    most_places: int = 1
     places_s: float = 0.0
 
 
