@@ -31,6 +31,16 @@ def test_a_gpu_is_kept_busy_for_longer_than_the_quickest_call_took_to_enqueue() 
     assert [_writes_in(ms, 1 << 30) for ms in (0.0, 0.02, 6.0, 20.0)] == [1, 1, 45, 150]
 
 
+def test_where_the_profiler_sees_no_gpu_nothing_is_told_of_it() -> None:
+    from kernelgen.grading.kernels.tracing import busy_us_of
+
+    if torch.cuda.is_available():
+        pytest.skip("there is a GPU")
+    asked: list[object] = []
+    assert busy_us_of(lambda: asked.append(1), lambda called: called(), 3) == ()
+    assert asked == [1] * 3
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize(
     "elements",
@@ -40,7 +50,7 @@ def test_a_gpu_is_kept_busy_for_longer_than_the_quickest_call_took_to_enqueue() 
 def test_events_and_cupti_agree(
     elements: int, record_property: Callable[[str, object], None]
 ) -> None:
-    from kernelgen.grading.kernels.tracing import spans_us
+    from kernelgen.grading.kernels.tracing import busy_us_of
     from kernelgen.grading.oracle.baselines import Baselines
 
     clock = Clock("cuda")
@@ -52,7 +62,7 @@ def test_events_and_cupti_agree(
         return torch.mul(x, 2.0, out=y)
 
     by_events = [clock.call(function).finish() * 1e3 - events_us for _ in range(_CALLS)]
-    by_cupti = spans_us(function, lambda marked: clock.call(marked).finish(), _CALLS).spans_us
+    by_cupti = busy_us_of(function, lambda marked: clock.call(marked).finish(), _CALLS)
     events, cupti = median(by_events), median(by_cupti)
     for name, value in (("events", events), ("CUPTI", cupti), ("two events", events_us)):
         record_property(f"{name}, us", round(value, 3))

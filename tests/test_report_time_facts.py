@@ -11,7 +11,6 @@ from rich.console import Console
 from kernelgen.grading.timing.times import (
     Conditions,
     Limit,
-    SecondClock,
     Speedup,
     Subject,
     Timing,
@@ -22,7 +21,6 @@ from kernelgen.report.table import print_line
 
 STEADY = Subject(what="the candidate", median_ms=5.304, quartiles_ms=(5.3, 5.31))
 EAGER = Subject(what="eager, TF32 off", median_ms=9.08, quartiles_ms=(9.07, 9.09))
-CLOCK = SecondClock(name="CUPTI", calls=10, events_us=1.5)
 
 
 def timing(**changes: Any) -> Timing:
@@ -40,7 +38,7 @@ def texts(of: Timing | None, *warnings: str) -> list[str]:
 def test_ordinary_times_need_no_words() -> None:
     ordinary = timing(
         subjects={"candidate": STEADY, "eager": EAGER},
-        second_clock=CLOCK,
+        events_us=1.5,
         conditions=Conditions(sm_mhz=(1965, 1980)),
     )
     assert texts(ordinary) == []
@@ -62,14 +60,6 @@ def test_baselines_without_a_column_are_named_with_their_flags() -> None:
         f"vs compile-max-autotune: 0.98x [0.97, 0.98] slower (5.20 ms, {what})",
         "vs eager-defaults: 1.50x [1.40, 1.60] faster",
     ]
-
-
-def test_what_the_second_clock_says_is_a_fact() -> None:
-    subject = msgspec.structs.replace(STEADY, second_clock_ms=5.3, beside_ms=5.31)
-    clocked = timing(subjects={"candidate": subject}, second_clock=CLOCK)
-    assert texts(clocked) == []
-    line = "CUPTI, 10 calls each: candidate 5.30 ms (events: 5.31)"
-    assert texts(clocked, "a warning")[1] == line
 
 
 @pytest.mark.parametrize(

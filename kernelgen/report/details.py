@@ -118,7 +118,7 @@ def time_remarks(timing: Timing | None) -> Iterator[str]:
 
 
 def time_facts(timing: Timing | None) -> Iterator[str]:
-    """Yield what else is known about the times: the limit, the second clock, the conditions."""
+    """Yield what else is known about the times: the limit, the host, the conditions."""
     if timing is None:
         return
     if timing.limit is not None:
@@ -126,7 +126,6 @@ def time_facts(timing: Timing | None) -> Iterator[str]:
         rate = f", {limit.rate}" if limit.rate else ""
         reached = f"reached: {limit.fraction:.0%} (bytes and operations {limit.source})"
         yield f"limit: {decimal(limit.limit_ms)} ms, by {limit.bound}{rate}; {reached}"
-    yield from _second_clock(timing)
     for name, subject in timing.subjects.items():
         if subject.host_ms is not None and (name == CANDIDATE or name in timing.host_bound):
             mark = f"{name} host-bound: " * (name in timing.host_bound)
@@ -134,17 +133,6 @@ def time_facts(timing: Timing | None) -> Iterator[str]:
             yield f"{mark}{returned}, with the device at work"
     if timing.conditions is not None:
         yield from _conditions(timing.conditions)
-
-
-def _second_clock(timing: Timing) -> Iterator[str]:
-    clock = timing.second_clock
-    told = [
-        f"{name} {decimal(subject.second_clock_ms)} ms (events: {decimal(subject.beside_ms)})"
-        for name, subject in timing.subjects.items()
-        if subject.second_clock_ms is not None and subject.beside_ms is not None
-    ]
-    if clock is not None and told:
-        yield f"{clock.name}, {clock.calls} calls each: {', '.join(told)}"
 
 
 def _throttling(conditions: Conditions) -> Iterator[str]:

@@ -58,13 +58,11 @@ def _device_trace(events: list[Event], begin: float, end: float) -> Trace:
         and correlation not in seen
     ]
     works = _together(_device_work(event) for event in mine)
-    spans = [(event["ts"], _end(event)) for event in mine]
     return Trace(
         works=works,
         runs=_runs(mine, works, begin),
         operators=_together(_operators(events, begin, end)),
-        busy_us=covered(spans),
-        span_us=_span(spans),
+        busy_us=covered((event["ts"], _end(event)) for event in mine),
         call_us=max(0.0, end - begin),
         unseen_graphs=len(unseen),
     )
@@ -214,13 +212,6 @@ def _together(works: Iterable[Work]) -> tuple[Work, ...]:
         for group in groups.values()
     ]
     return tuple(sorted(merged, key=lambda work: -work.time_us)[:MAX_WORKS])
-
-
-def _span(spans: list[tuple[float, float]]) -> float:
-    """Return the length from the first begin to the last end."""
-    if not spans:
-        return 0.0
-    return max(0.0, max(end for _, end in spans) - min(begin for begin, _ in spans))
 
 
 def _elements(sizes: list[Any]) -> int:

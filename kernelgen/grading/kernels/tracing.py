@@ -17,7 +17,6 @@ from torch.autograd import profiler
 
 from kernelgen.grading.kernels.trace_file import FORWARD, read_traces
 from kernelgen.grading.wire.device_errors import is_device_loss
-from kernelgen.grading.wire.messages import Spans
 from kernelgen.grading.wire.trace import MAX_NAME, Trace
 
 # Above every level that kineto writes at: what it prints would end up in the candidate's log.
@@ -97,31 +96,27 @@ class Tracer:
         self._missing = f"{type(error).__name__}: {error}"[:MAX_NAME]
 
 
-def spans_us(
-    function: Callable[[], Any], run: Callable[[Callable[[], Any]], float], calls: int
-) -> Spans:
-    """Return what calls take on the GPU by CUPTI's time stamps, first start to last end.
+def busy_us_of(
+    function: Callable[[], Any], run: Callable[[Callable[[], Any]], object], calls: int
+) -> tuple[float, ...]:
+    """Return how long each call keeps the GPU busy, by CUPTI's time stamps; () where none tell.
 
-    All are in one recording. `run` calls the function once, in the way in which it is timed
-    otherwise, waits for the device and returns the call's ms.
+    All are in one recording. `run` calls the function once, and waits for the device.
     """
     tracer = Tracer("cuda")
     tracer.start()
     marked = tracer.marked(function)
     try:
-        elapsed_ms = tuple(run(marked) for _ in range(calls))
+        for _ in range(calls):
+            run(marked)
     except Exception as error:
         if is_device_loss(error):
             raise
-        return Spans()
+        return ()
     finally:
         traces = tracer.stop()
-    if not all(trace.span_us for trace in traces):
-        return Spans()
-    return Spans(
-        spans_us=tuple(trace.span_us for trace in traces),
-        elapsed_ms=elapsed_ms,
-    )
+    found = tuple(trace.busy_us for trace in traces)
+    return found if all(found) else ()
 
 
 def _ended(profile: Any, within: str) -> Any:

@@ -2,13 +2,14 @@
 
 import contextlib
 from collections.abc import Callable, Iterator
+from statistics import median
 from typing import Any
 
 import torch
 
 from kernelgen.errors import in_one_line
 from kernelgen.grading.judged import ProblemFault
-from kernelgen.grading.kernels.tracing import spans_us
+from kernelgen.grading.kernels.tracing import busy_us_of
 from kernelgen.grading.options import BASELINES
 from kernelgen.grading.oracle.reference import Reference
 from kernelgen.grading.precision import as_torch_starts, pin, read_pins
@@ -90,19 +91,8 @@ class Baselines:
             elapsed_ms = call.finish()
         return m.BaselineTimed(elapsed_ms=elapsed_ms, host_ms=call.host_ms)
 
-    def spans(self, message: m.SpanBaseline, reference: Reference, inputs: list[Any]) -> m.Spans:
-        """Run one several times with the second clock beside it."""
-        given = copied(inputs) if reference.mutates_inputs else inputs
-        function = self._function(message.name, reference, given)
-
-        def run(marked: Callable[[], Any]) -> float:
-            return self._call(message.name, marked, given).finish()
-
-        with self._settings(message.name), torch.no_grad():
-            return spans_us(function, run, message.calls)
-
     def measure_events(self) -> float | None:
-        """Time one short kernel by both clocks; return what the events add, in us."""
+        """Time one short kernel by events and by CUPTI; return what the events add, in us."""
         one, other = (torch.ones(1 << 10, device="cuda") for _ in range(2))
 
         def function() -> Any:
@@ -111,12 +101,9 @@ class Baselines:
         def run(called: Callable[[], Any]) -> float:
             return self._clock.call(called, subject="one short kernel").finish()
 
-        by_events_ms = sorted(run(function) for _ in range(_EVENT_CALLS))
-        spans = sorted(spans_us(function, run, _EVENT_CALLS).spans_us)
-        if not spans:
-            return None
-        middle = _EVENT_CALLS // 2
-        return max(0.0, by_events_ms[middle] * 1e3 - spans[middle])
+        by_events_ms = [run(function) for _ in range(_EVENT_CALLS)]
+        busy_us = busy_us_of(function, run, _EVENT_CALLS)
+        return max(0.0, median(by_events_ms) * 1e3 - median(busy_us)) if busy_us else None
 
     def _function(self, name: str, reference: Reference, given: list[Any]) -> Callable[[], Any]:
         function = self._compiled.get(name, reference.model)

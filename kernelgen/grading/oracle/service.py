@@ -87,7 +87,6 @@ class Oracle:
             m.CompileBaselines: lambda one: baselines.compile(one.names, self._reference(0)),
             m.WarmBaselines: self._warm_baselines,
             m.TimeBaseline: lambda one: baselines.time(one.name, calls.reference, calls.inputs),
-            m.SpanBaseline: lambda one: baselines.spans(one, calls.reference, calls.inputs),
             m.Rest: lambda _: self._rest(),
             m.MeasureEvents: lambda _: baselines.measure_events(),
             m.MakeBatch: self._make_batch,

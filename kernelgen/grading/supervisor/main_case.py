@@ -9,7 +9,7 @@ from kernelgen.grading.options import GradeOptions, wanted_baselines
 from kernelgen.grading.supervisor.batch_runner import BatchRunner
 from kernelgen.grading.supervisor.calls import CaseCalls, Task
 from kernelgen.grading.supervisor.dialogue import Dialogue
-from kernelgen.grading.supervisor.traced_calls import KernelCheck, SecondClockReader
+from kernelgen.grading.supervisor.traced_calls import KernelCheck
 from kernelgen.grading.timing.confirm import Confirming, batch_bytes_of
 from kernelgen.grading.timing.device_conditions import DeviceConditions
 from kernelgen.grading.timing.limit import Work, formats_for, work_of
@@ -25,7 +25,7 @@ from kernelgen.grading.wire.trace import Trace
 from kernelgen.hardware.calibration import Cached, Calibration, look_up
 from kernelgen.hardware.identity import DeviceIdentity
 
-_TRACED_CALLS = 2
+_TRACED_CALLS = {"cuda": 3, "cpu": 2}
 _PROBES = 3
 _CALLS_AGAIN = 7
 
@@ -50,7 +50,7 @@ class MainCase:
         self._quiet, self._stubs = quiet, stubs
         self._baselines: dict[str, str] = {}
         self._host_ms: dict[str, list[float]] = {}
-        self._second = SecondClockReader(dialogue)
+        self._events_us: float | None = None
         self._runner = BatchRunner(
             dialogue,
             task.device,
@@ -68,7 +68,7 @@ class MainCase:
             Judged: the candidate does not pass after all.
         """
         if not self._task.options.time:
-            self._trace(spans=0, confirming=None)
+            self._trace(None)
             return
         self._warm_baselines()
         gauge = self._gauge()
@@ -85,7 +85,7 @@ class MainCase:
         # After the times, which what a profiler leaves behind could disturb. Of a time that is not
         # told, nothing has to be known.
         told = None if isinstance(confirmed, str) else confirming
-        self._trace(self._second.calls(median(times_ms)), told)
+        self._trace(told)
         limits = self._require_quiet()
         if isinstance(confirmed, str):
             self._evidence.warn(confirmed)
@@ -123,9 +123,7 @@ class MainCase:
             what={CANDIDATE: "ModelNew; fp32 with TF32 off", **self._baselines},
             # On a CPU the time is the host's anyway.
             host_ms=self._host_ms if self._task.device == "cuda" else {},
-            spans_us=self._second.spans_us,
-            beside_ms=self._second.beside_ms,
-            events_us=self._second.events_us,
+            events_us=self._events_us,
             conditions=conditions,
         )
 
@@ -170,7 +168,7 @@ class MainCase:
         names = wanted_baselines(self._task.options, self._task.device)
         self._task.phase("preparing the baselines")
         if self._task.device == "cuda":
-            self._second.start()
+            self._events_us = self._dialogue.ask_oracle(m.MeasureEvents())
         if not names:
             return
         ready = self._dialogue.ask_oracle(m.WarmBaselines(names=names))
@@ -210,17 +208,14 @@ class MainCase:
     def _gauge(self) -> m.Probed:
         return min((self._probe() for _ in range(_PROBES)), key=lambda probed: probed.elapsed_ms)
 
-    def _trace(self, spans: int, confirming: Confirming | None) -> None:
-        """See which kernels run, and what the second clock says on so many calls.
-
-        What runs in calls of which a time is quoted, or in batches that are no slower, counts.
-        """
+    def _trace(self, confirming: Confirming | None) -> None:
+        """See which kernels run: in calls of which a time is quoted, or in batches no slower."""
         task = self._task
         check = KernelCheck(task.solution, task.problem, task.device, self._stubs)
         self._task.phase("tracing its kernels")
         calls: list[tuple[m.Called, float]] = []
         self._dialogue.begin_trace(task.options.call_timeout_s)
-        for _ in range(max(_TRACED_CALLS, spans)):
+        for _ in range(_TRACED_CALLS[task.device]):
             # No other message than a timed call's.
             called = self._calls.call(self._calls.new_inputs(), timed=True)
             calls.append((called, self._dialogue.waited_ms * 1e3))
@@ -229,12 +224,10 @@ class MainCase:
         traces = self._dialogue.end_trace(task.options.call_timeout_s, len(calls))
         for trace, (called, wall_us) in zip(traces, calls, strict=True):
             check.add(trace, called.outputs, wall_us)
-            self._second.note(trace, called.elapsed_ms)
         if check.needs_batch:
             self._trace_batches(check, confirming)
             # The next steps are done with one call's.
             self._calls.new_inputs()
-        self._second.read_baselines(self._baselines, spans)
         reference = None
         if check.needs_reference:
             reference = self._dialogue.ask_oracle(m.TraceReference())

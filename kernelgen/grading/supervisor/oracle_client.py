@@ -43,7 +43,7 @@ def stage_of(message: m.Request[Any], cases: tuple[str, ...]) -> str:
     """Return what the oracle does on a message, such as `while it opened case main`."""
     if isinstance(message, m.MeasureCase | m.LintCase | m.OpenCase):
         return f"{message.stage} case {cases[message.case]}"
-    if isinstance(message, m.TimeBaseline | m.SpanBaseline):
+    if isinstance(message, m.TimeBaseline):
         return f"{message.stage} {message.name}"
     return message.stage
 

@@ -1,4 +1,4 @@
-"""Findings of traced calls: kernels, an objection to them, and times by the second clock."""
+"""Findings of traced calls: kernels, and an objection to them."""
 
 import math
 from collections.abc import Iterable
@@ -13,9 +13,7 @@ from kernelgen.grading.kernels.own import (
     depends_on_reference,
     objection,
 )
-from kernelgen.grading.supervisor.dialogue import Dialogue
 from kernelgen.grading.supervisor.evidence import Evidence
-from kernelgen.grading.timing.times import CANDIDATE
 from kernelgen.grading.verdict import Status
 from kernelgen.grading.wire import messages as m
 from kernelgen.grading.wire.trace import Trace
@@ -28,12 +26,6 @@ _CLOCK_RATIO = 1.1
 _CLOCK_SLACK_US = 2000.0
 # No honest kernel needs one of these; code that breaks the profiler does.
 _PROFILERS = frozenset({"profiler", "_profiler", "kineto", "_kineto", "cupti", "libcupti"})
-
-
-# Calls that the second clock times, of each subject; fewer where a call takes long.
-_CLOCKED_CALLS = 3
-_FEWER_CALLS = 2
-_LONG_CALL_MS = 100.0
 
 
 class KernelCheck:
@@ -179,50 +171,3 @@ class KernelCheck:
 
 def _untold(missing: str) -> str:
     return f"which kernels ran is not known, the profiler failed: {missing}"
-
-
-class SecondClockReader:
-    """Reads the second clock in one session, on a GPU.
-
-    Attributes:
-        events_us: what two events add to a time by this clock; None before `start`, and where there
-            is no such clock.
-        spans_us: from the start of a call's first kernel to the end of its last.
-        beside_ms: the same calls by events.
-    """
-
-    def __init__(self, dialogue: Dialogue) -> None:
-        self._dialogue = dialogue
-        self.events_us: float | None = None
-        self.spans_us: dict[str, tuple[float, ...]] = {}
-        self.beside_ms: dict[str, tuple[float, ...]] = {}
-
-    def start(self) -> None:
-        """Have the oracle hold the two clocks against each other."""
-        self.events_us = self._dialogue.ask_oracle(m.MeasureEvents())
-
-    def calls(self, call_ms: float) -> int:
-        """Return how many calls of each subject it is to time."""
-        if self.events_us is None:
-            return 0
-        return _CLOCKED_CALLS if call_ms < _LONG_CALL_MS else _FEWER_CALLS
-
-    def note(self, trace: Trace, elapsed_ms: float) -> None:
-        """Take in a traced call of the candidate's."""
-        if self.events_us is None:
-            return
-        # A graph whose kernels the profiler did not see has no beginning and no end.
-        if trace.span_us and not trace.unseen_graphs:
-            self._add(CANDIDATE, (trace.span_us,), (elapsed_ms,))
-
-    def read_baselines(self, names: Iterable[str], calls: int) -> None:
-        """Have the baselines timed, if the candidate could be."""
-        if not self.spans_us:
-            return
-        for name in names:
-            found = self._dialogue.ask_oracle(m.SpanBaseline(name=name, calls=calls))
-            self._add(name, found.spans_us, found.elapsed_ms)
-
-    def _add(self, subject: str, spans_us: tuple[float, ...], ms: tuple[float, ...]) -> None:
-        self.spans_us[subject] = (*self.spans_us.get(subject, ()), *spans_us)
-        self.beside_ms[subject] = (*self.beside_ms.get(subject, ()), *ms)

@@ -14,7 +14,6 @@ from kernelgen.grading.timing.times import (
     Conditions,
     Confirmation,
     Limit,
-    SecondClock,
     Subject,
     Timing,
 )
@@ -42,8 +41,6 @@ _WIDE_INTERVAL = 0.5
 
 # Less than any kernel takes; what is left of a time when the events' own share is taken off.
 _LEAST_MS = 1e-4
-# Difference of two good clocks, and a little more.
-_CLOCKS_APART, _CLOCKS_APART_MS = 1.05, 0.002
 
 
 class Observed(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,15 +48,11 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         host_ms: wall times until a call returned.
-        spans_us: times by the second clock.
-        beside_ms: of the same calls by events.
-        events_us: what two events add to a time; None where there is no second clock.
+        events_us: what two events add to a time; None where nothing tells.
     """
 
     what: dict[str, str] = {}
     host_ms: dict[str, list[float]] = {}
-    spans_us: dict[str, tuple[float, ...]] = {}
-    beside_ms: dict[str, tuple[float, ...]] = {}
     events_us: float | None = None
     conditions: Conditions | None = None
 
@@ -153,7 +146,7 @@ def summarise(
         gbps=traffic.work.minimal_bytes / (candidate_ms * 1e6),
         limit=traffic.limit(candidate_ms),
         method=traffic.method,
-        second_clock=_second_clock(observed),
+        events_us=observed.events_us,
         confirmed=confirmed,
         conditions=observed.conditions,
         host_bound=host_bound,
@@ -175,7 +168,7 @@ def summarise(
             f"the supervisor's clock bears out no less than {confirmed.at_least_ms:.3g} ms a call, "
             f"which is quoted; the clock in the candidate's process says {claimed_ms:.3g} ms"
         )
-    return timing, (*warnings, *_clocks_apart(subjects))
+    return timing, tuple(warnings)
 
 
 def _quoted(samples: Samples, confirmed: Confirmation, events_us: float) -> Samples:
@@ -198,36 +191,10 @@ def _quoted(samples: Samples, confirmed: Confirmation, events_us: float) -> Samp
 
 
 def _subject(name: str, times_ms: list[float], observed: Observed) -> Subject:
-    host_ms, spans_us = observed.host_ms.get(name), observed.spans_us.get(name)
-    beside_ms = observed.beside_ms.get(name)
-    events_ms = (observed.events_us or 0.0) / 1e3
+    host_ms = observed.host_ms.get(name)
     return Subject(
         what=observed.what.get(name, name),
         median_ms=median(times_ms),
         quartiles_ms=quartiles(times_ms),
         host_ms=median(host_ms) if host_ms else None,
-        second_clock_ms=median(spans_us) / 1e3 if spans_us else None,
-        beside_ms=max(_LEAST_MS, median(beside_ms) - events_ms) if beside_ms else None,
     )
-
-
-def _second_clock(observed: Observed) -> SecondClock | None:
-    counts = [len(spans_us) for spans_us in observed.spans_us.values() if spans_us]
-    if observed.events_us is None or not counts:
-        return None
-    return SecondClock(name="CUPTI", calls=min(counts), events_us=observed.events_us)
-
-
-def _clocks_apart(subjects: dict[str, Subject]) -> tuple[str, ...]:
-    found = []
-    for name, subject in subjects.items():
-        second_ms, events_ms = subject.second_clock_ms, subject.beside_ms
-        if second_ms is None or events_ms is None:
-            continue
-        low_ms, high_ms = sorted((second_ms, events_ms))
-        if high_ms > low_ms * _CLOCKS_APART + _CLOCKS_APART_MS:
-            found.append(
-                f"two clocks disagree about {name}: the same calls took {events_ms:.3g} ms by "
-                f"events and {second_ms:.3g} ms by CUPTI's time stamps"
-            )
-    return tuple(found)

@@ -73,32 +73,12 @@ class Subject(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         median_ms: of the samples.
         quartiles_ms: first and third.
         host_ms: median wall time until forward returned, with the device still at work.
-        second_clock_ms: median by the second clock, see `SecondClock`.
-        beside_ms: median by events of the calls that the second clock timed; they are not the
-            samples, and slower where the profiler slows them down.
     """
 
     what: str
     median_ms: float
     quartiles_ms: tuple[float, float]
     host_ms: float | None = None
-    second_clock_ms: float | None = None
-    beside_ms: float | None = None
-
-
-class SecondClock(msgspec.Struct, frozen=True, kw_only=True):
-    """A clock beside the events: CUPTI's time stamps, from a call's first kernel to its last end.
-
-    Attributes:
-        name: of the clock.
-        calls: of each subject, cold ones, whose median its `second_clock_ms` is.
-        events_us: what two events around a call add to the time by the second clock, as the grader
-            measured it in a process of its own; taken off all times by events.
-    """
-
-    name: str
-    calls: int
-    events_us: float
 
 
 class Limit(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -161,7 +141,8 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         gbps: minimal_bytes over candidate_ms, in 1e9 bytes a second.
         limit: what the hardware allows; absent if its rates are not known.
         method: how the times were taken, one line.
-        second_clock: which it was; absent if there was none.
+        events_us: what two events around a call add to its time by CUPTI's stamps, as the grader
+            measured it in a process of its own; taken off all times by events.
         confirmed: by the supervisor's own clock.
         conditions: of the device meanwhile; absent if it does not tell.
         host_bound: subjects whose call takes the host longer than the device.
@@ -177,7 +158,7 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     gbps: float | None = None
     limit: Limit | None = None
     method: str = ""
-    second_clock: SecondClock | None = None
+    events_us: float | None = None
     confirmed: Confirmation | None = None
     conditions: Conditions | None = None
     host_bound: tuple[str, ...] = ()

@@ -14,7 +14,7 @@ MAX_WORKS = 512
 MAX_RUNS = 4096
 MAX_NAME = 4096
 _LARGEST = 1e15
-_TIMES = ("busy_us", "span_us", "call_us", "cpu_us")
+_TIMES = ("busy_us", "call_us", "cpu_us")
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=1 << 62)]
 Microseconds = Annotated[float, msgspec.Meta(ge=0, le=_LARGEST)]
@@ -62,7 +62,6 @@ class Trace(msgspec.Struct, frozen=True, kw_only=True):
         runs: on a GPU, of each kernel, in the order of their beginnings; none if they are too many.
         operators: on a GPU, torch's operators that the host called in forward.
         busy_us: during which at least one of them ran.
-        span_us: on a GPU, from the start of the first to the end of the last.
         call_us: wall time of forward.
         cpu_us: processor time that the process, all its threads, spent in forward.
         unseen_graphs: launches of CUDA graphs whose kernels were not recorded.
@@ -73,7 +72,6 @@ class Trace(msgspec.Struct, frozen=True, kw_only=True):
     runs: Annotated[tuple[Run, ...], msgspec.Meta(max_length=MAX_RUNS)] = ()
     operators: Annotated[tuple[Work, ...], msgspec.Meta(max_length=MAX_WORKS)] = ()
     busy_us: Microseconds = 0.0
-    span_us: Microseconds = 0.0
     call_us: Microseconds = 0.0
     cpu_us: Microseconds = 0.0
     unseen_graphs: Count = 0

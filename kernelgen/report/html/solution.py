@@ -136,8 +136,6 @@ def _columns(timing: Timing) -> Iterator[tuple[str, list[str]]]:
         yield "#of the limit", ["" if share is None else percent(share) for share in shares]
     yield "#quartiles", [_pair(subject.quartiles_ms) for subject in subjects]
     yield "#samples", [count(len(times_ms)) if times_ms else "" for times_ms in samples]
-    yield "#second clock ms", [plain(subject.second_clock_ms) for subject in subjects]
-    yield "#events beside it ms", [plain(subject.beside_ms) for subject in subjects]
     yield "#host ms", [plain(subject.host_ms) for subject in subjects]
     yield "bound by", ["the host" * (name in timing.host_bound) for name in timing.subjects]
     yield "what it is", [subject.what for subject in subjects]

@@ -402,29 +402,9 @@ class TimeBaseline(Request[BaselineTimed], frozen=True, kw_only=True):
 
 
 class MeasureEvents(Request[float | None], frozen=True, kw_only=True):
-    """Say what two events add to a call's time by the second clock, in us; None without one."""
+    """Say what two events add to a call's time by CUPTI's stamps, in us; None where it has none."""
 
     stage: ClassVar = "while it compared its two clocks"
-
-
-class Spans(Message, frozen=True, kw_only=True):
-    """Times of calls by the second clock; nothing where the profiler cannot tell.
-
-    Attributes:
-        spans_us: by CUPTI's time stamps, one a call.
-        elapsed_ms: of the same calls, in the way in which they are timed otherwise.
-    """
-
-    spans_us: tuple[float, ...] = ()
-    elapsed_ms: tuple[float, ...] = ()
-
-
-class SpanBaseline(Request[Spans], frozen=True, kw_only=True):
-    """Run a baseline on the present inputs and read the second clock."""
-
-    stage: ClassVar = "while it read the second clock on the baseline"
-    name: str
-    calls: int
 
 
 # --- batches --------------------------------------------------------------------------------------
