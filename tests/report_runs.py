@@ -15,7 +15,6 @@ from kernelgen.grading.verdict import (
     BuildRecord,
     CaseResult,
     Correctness,
-    EffectivePrecision,
     KernelUse,
     Owner,
     Run,
@@ -222,11 +221,7 @@ FINDING = SanitizerFinding(
 FULL_CORRECTNESS = msgspec.structs.replace(
     CORRECTNESS,
     cases=(msgspec.structs.replace(CASE, deterministic=False, repeat_max_diff=2e-7),),
-    effective_precision=EffectivePrecision(
-        name="fp32-like", case="main", elements=512, error=1.1e-7, max_error=5e-7,
-        fp32_error=1.7e-7, tf32_error=2.9e-4, bf16_error=2.3e-3, resemblance=0.12,
-    ),
-)  # fmt: skip
+)
 
 
 def full(solution: str = "solutions/full.py", **changes: object) -> Verdict:

@@ -109,35 +109,6 @@ class CaseResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     repeat_max_diff: float | None = None
 
 
-class EffectivePrecision(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Precision that a candidate's errors look like, see docs/correctness.md.
-
-    Errors are against the exact result, in units of its root mean square.
-
-    Attributes:
-        name: such as `fp32-like`, `TF32-like` or `cannot be told`.
-        case: on which it was measured.
-        elements: that were looked at; 0 if none could be measured.
-        error, max_error: the candidate's root mean square error, and its largest.
-        fp32_error: of the pinned fp32 reference.
-        tf32_error, bf16_error, fp16_error: what rounding inputs and parameters to it causes; absent
-            if that is not finite.
-        resemblance: correlation of the candidate's errors with those of the named format's operands
-            beside the signal; absent if the name does not rest on it.
-    """
-
-    name: str
-    case: str
-    elements: int
-    error: float | None = None
-    max_error: float | None = None
-    fp32_error: float | None = None
-    tf32_error: float | None = None
-    bf16_error: float | None = None
-    fp16_error: float | None = None
-    resemblance: float | None = None
-
-
 class Correctness(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Everything that was verified.
 
@@ -149,8 +120,6 @@ class Correctness(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
         cases: what was found, in the order in which it was run.
         parameters: candidate's parameter -> the reference's one that it was given.
         precision: the pins that were in force, such as `cuda_matmul_tf32` -> False.
-        effective_precision: what the errors look like; of the main case, else of the largest one
-            where it could be measured cheaply; None if of none.
     """
 
     max_abs_err: float | None
@@ -159,7 +128,6 @@ class Correctness(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     cases: tuple[CaseResult, ...]
     parameters: dict[str, str] = {}
     precision: dict[str, bool | str | int] = {}
-    effective_precision: EffectivePrecision | None = None
     of_allowed: float | None = None
 
     @property

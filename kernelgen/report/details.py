@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 
-from kernelgen.grading.correctness.precision_name import in_words
 from kernelgen.grading.timing.times import CANDIDATE, Conditions, Timing
 from kernelgen.grading.verdict import OWN_KERNELS, CaseResult, Owner, Status, Verdict
 from kernelgen.report.columns import decimal, said, tone
@@ -75,10 +74,6 @@ def facts(verdict: Verdict) -> Iterator[str]:
     """Yield one line for each measurement that there is; determinism only where it is lacking."""
     if verdict.overrides:
         yield "by another rule: " + asked_for(verdict)
-    correctness = verdict.correctness
-    effective = correctness.effective_precision if correctness else None
-    if effective is not None:
-        yield f"precision: {effective.name}: {in_words(effective)}"
     unsteady = _unsteady(verdict)
     if unsteady:
         apart = [case.repeat_max_diff for case in unsteady if case.repeat_max_diff is not None]

@@ -10,9 +10,9 @@ from kernelgen.grading.correctness.compare import Expected, compare
 from kernelgen.grading.correctness.form import form_problem
 from kernelgen.grading.judged import ProblemFault
 from kernelgen.grading.oracle.device import OracleArena, OracleMemory
-from kernelgen.grading.oracle.effective_precision import with_precision
 from kernelgen.grading.oracle.reference import Reference
 from kernelgen.grading.oracle.repetition import FirstResult, compare_again, keep
+from kernelgen.grading.oracle.rounded_operands import explanation
 from kernelgen.grading.precision import pin
 from kernelgen.grading.verdict import Status
 from kernelgen.grading.wire import messages as m
@@ -209,12 +209,11 @@ class OracleCalls:
         full = self._checked_calls == 1
         self._first = keep(outputs, self._setup.device) if full else None
         found = compare(outputs, self.expected, self._setup.tolerance, full=full)
-        if full or found.status is not Status.PASSED:
-            found = with_precision(found, self.reference, self.inputs, self.expected, outputs)
         if found.status is Status.WRONG_VALUES:
-            hints = ((_DRAWS, self.reference.draws), (_TRAINS, self.reference.normalizes_by_batch))
-            lines = [found.reason, *(text for text, applies in hints if applies)]
-            found = msgspec.structs.replace(found, reason="\n".join(lines))
+            rounded = explanation(self.reference, self.inputs, self.expected, outputs)
+            draws, trains = self.reference.draws, self.reference.normalizes_by_batch
+            lines = [found.reason, rounded, _DRAWS * draws, _TRAINS * trains]
+            found = msgspec.structs.replace(found, reason="\n".join(filter(None, lines)))
         return found
 
     def verify_inputs(self, message: m.VerifyInputs) -> tuple[str, ...]:

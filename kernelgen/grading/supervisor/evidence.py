@@ -1,25 +1,26 @@
 """Findings on a candidate so far, as frozen records; a verdict is made from them at the end."""
 
+import math
 from collections.abc import Iterable
 
-from kernelgen.grading.correctness import precision_name
 from kernelgen.grading.precision import Pins
 from kernelgen.grading.timing.times import Timing
 from kernelgen.grading.verdict import (
     BuildRecord,
     CaseResult,
     Correctness,
-    EffectivePrecision,
     KernelUse,
     SanitizerRecord,
     Status,
 )
 from kernelgen.grading.wire.messages import OracleReady, ParametersGiven, Repeated, Verified
-from kernelgen.problem.record import MAIN_CASE
+from kernelgen.problem.record import DEFAULT_TOLERANCE
 from kernelgen.sandbox.record import Containment
 
 # Of names, which are the candidate's word.
 _SHOWN_NAMES, _SHOWN_CHARACTERS = 8, 200
+# No order of an fp32 sum makes errors so many times as large as torch's.
+_BEYOND_FP32 = 100.0
 
 
 class CaseLog:
@@ -44,12 +45,6 @@ class CaseLog:
     def agreed(self) -> bool:
         """Whether every call so far agreed."""
         return all(call.status is Status.PASSED for call in self._calls)
-
-    @property
-    def effective_precision(self) -> EffectivePrecision | None:
-        """The precision that errors look like; of a call that failed before one that agreed."""
-        measured = [call.effective_precision for call in self._calls if call.effective_precision]
-        return measured[-1] if measured else None
 
     def result(self) -> CaseResult | None:
         """Return what all calls together say, or None if there was none."""
@@ -120,22 +115,16 @@ class Evidence:
         if given.own:
             self.warn(f"ModelNew's own {_listed(given.own)} got no value from the reference")
 
-    def warn_of_precision(self) -> None:
-        """Warn of a candidate that agrees and computes with less than fp32."""
-        text = precision_name.warning(self.effective_precision())
-        if text:
-            self.warn(text)
-
-    def effective_precision(self) -> EffectivePrecision | None:
-        """Return what the errors look like: on the case that failed, main, else the largest."""
-        measured = [(log, log.effective_precision) for log in self._cases]
-        known = [(log, effective) for log, effective in measured if effective is not None]
-
-        def importance(one: tuple[CaseLog, EffectivePrecision]) -> tuple[bool, bool, int]:
-            log, effective = one
-            return not log.agreed, log.name == MAIN_CASE, effective.elements
-
-        return max(known, key=importance)[1] if known else None
+    def warn_of_precision(self, tolerance: float) -> None:
+        """Warn of a candidate that agrees only as the tolerance is wide: fp32 errs far less."""
+        for case in filter(None, (log.result() for log in self._cases)):
+            error, share = case.max_abs_err or 0.0, case.of_allowed or 0.0
+            fp32 = math.inf if case.ref_max_abs_err is None else case.ref_max_abs_err
+            if share * tolerance > DEFAULT_TOLERANCE and error > _BEYOND_FP32 * fp32:
+                self.warn(
+                    f"case {case.name} is computed with less precision than fp32's, which the "
+                    f"problem's tolerance allows: off by up to {error:.1e}, fp32 torch {fp32:.1e}"
+                )
 
     def correctness(self) -> Correctness | None:
         """Return what was verified, if anything was."""
@@ -150,7 +139,6 @@ class Evidence:
             cases=results,
             parameters=self.parameters.mapping if self.parameters else {},
             precision=self.pins or {},
-            effective_precision=self.effective_precision(),
         )
 
 

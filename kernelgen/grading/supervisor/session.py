@@ -156,7 +156,7 @@ class Session:
                 # Once the small cases agree; main, which may fill the memory, is not open yet.
                 if self._options.sanitize and position == max(1, len(self._cases) - 1):
                     self._sanitize()
-            self._evidence.warn_of_precision()
+            self._evidence.warn_of_precision(self._problem.tolerance)
             if self._options.time:
                 held.enter_context(self._lock.alone(self._tell_of_waiting))
                 self._end_what_others_left()

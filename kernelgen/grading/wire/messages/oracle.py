@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Generic, TypeVar, get_args
 
 import msgspec
 
-from kernelgen.grading.verdict import EffectivePrecision, Status, WorstElement
+from kernelgen.grading.verdict import Status, WorstElement
 from kernelgen.grading.wire.messages.candidate import BuffersReturned, Construct, RunBatch
 from kernelgen.grading.wire.messages.carried import Message, Placed, Tensors
 from kernelgen.grading.wire.trace import Trace
@@ -281,7 +281,6 @@ class Verified(Message, frozen=True, kw_only=True):
         max_abs_err, ref_max_abs_err: against the exact result; None if not finite.
         of_allowed: the largest share that an error is of its bound; None if not finite.
         exact: how the exact result was made.
-        effective_precision: what the errors look like, if it was measured on this call.
     """
 
     status: Status
@@ -293,7 +292,6 @@ class Verified(Message, frozen=True, kw_only=True):
     of_allowed: float | None = None
     exact: str = ""
     worst: WorstElement | None = None
-    effective_precision: EffectivePrecision | None = None
 
 
 class Verify(Request[Verified], frozen=True, kw_only=True):
