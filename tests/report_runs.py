@@ -206,7 +206,6 @@ FULL_TIMING = Timing(
         claimed_ms=4.0,
     ),
     conditions=Conditions(
-        sm_mhz=(1755, 1980), memory_mhz=(3201, 3201), temperature_c=(41, 47), power_w=512.4,
         throttled=("power cap",), repeated_blocks=2,
     ),
 )  # fmt: skip

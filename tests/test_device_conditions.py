@@ -1,4 +1,4 @@
-"""Clocks, temperature, power and throttling of a GPU, as an invented NVML tells them."""
+"""Throttling of a GPU, as an invented NVML tells it."""
 
 import sys
 from types import SimpleNamespace
@@ -8,7 +8,7 @@ import pytest
 
 from kernelgen.grading.timing.device_conditions import DeviceConditions
 from kernelgen.grading.timing.times import Conditions
-from kernelgen.hardware.conditions import Monitor, Reading
+from kernelgen.hardware.conditions import Monitor
 
 
 class NVMLError(Exception):
@@ -22,29 +22,16 @@ def refuse(*_: object) -> int:
 def nvml(**changed: Any) -> SimpleNamespace:
     answers: dict[str, Any] = {
         "NVMLError": NVMLError,
-        "NVML_CLOCK_SM": 1,
-        "NVML_CLOCK_MEM": 2,
-        "NVML_TEMPERATURE_GPU": 0,
         "nvmlInit": lambda: None,
         "nvmlShutdown": lambda: None,
         "nvmlDeviceGetHandleByUUID": lambda uuid: uuid,
-        "nvmlDeviceGetPowerUsage": lambda _: 412_500,
         "nvmlDeviceGetCurrentClocksThrottleReasons": lambda _: 0,
-        "nvmlDeviceGetClockInfo": lambda _, clock: {1: 1980, 2: 3201}[clock],
-        "nvmlDeviceGetTemperature": lambda *_: 55,
     }
     return SimpleNamespace(**(answers | changed))
 
 
 def use(monkeypatch: pytest.MonkeyPatch, **changed: Any) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", nvml(**changed))
-
-
-def test_a_reading(monkeypatch: pytest.MonkeyPatch) -> None:
-    use(monkeypatch)
-    with Monitor("GPU-a") as monitor:
-        found = monitor.read()
-    assert found == Reading(sm_mhz=1980, memory_mhz=3201, temperature_c=55, power_w=412.5)
 
 
 def test_free_memory_and_driver(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -62,10 +49,13 @@ def test_free_memory_and_driver(monkeypatch: pytest.MonkeyPatch) -> None:
         assert (monitor.free_bytes(), monitor.driver()) == (None, None)
 
 
-def test_what_a_device_does_not_tell_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    use(monkeypatch, nvmlDeviceGetPowerUsage=refuse, nvmlDeviceGetTemperature=refuse)
-    with Monitor("GPU-a") as monitor:
-        assert monitor.read() == Reading(sm_mhz=1980, memory_mhz=3201)
+def test_a_device_that_does_not_tell_is_taken_to_be_as_usual(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    use(monkeypatch, nvmlDeviceGetCurrentClocksThrottleReasons=refuse)
+    with DeviceConditions("GPU-a") as conditions:
+        assert conditions.look() == ()
+    assert (conditions.seen(0), conditions.warnings()) == (Conditions(), ())
 
 
 @pytest.mark.parametrize("broken", ["nvmlInit", "nvmlDeviceGetHandleByUUID"])
@@ -84,22 +74,17 @@ def test_a_cpu_is_not_asked() -> None:
     assert (conditions.seen(0), conditions.warnings()) == (None, ())
 
 
-def test_ranges_and_reasons_of_all_looks_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    reasons, clocks = iter([0x1, 0x4, 0x4 | 0x40]), iter([1980, 3201, 1800, 3201, 1500, 3201])
+def test_the_reasons_of_all_looks_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    reasons = iter([0x1, 0x4, 0x4 | 0x40])
     use(
         monkeypatch,
         nvmlDeviceGetCurrentClocksThrottleReasons=lambda _: next(reasons),
-        nvmlDeviceGetClockInfo=lambda *_: next(clocks),
     )
     with DeviceConditions("GPU-a") as conditions:
         looks = [conditions.look() for _ in range(3)]
     # Idleness is none, and a cap on the power comes with the work.
     assert looks == [(), (), ("thermal slowdown by the hardware",)]
     assert conditions.seen(1) == Conditions(
-        sm_mhz=(1500, 1980),
-        memory_mhz=(3201, 3201),
-        temperature_c=(55, 55),
-        power_w=412.5,
         throttled=("power cap", "thermal slowdown by the hardware"),
         repeated_blocks=1,
     )

@@ -1,13 +1,11 @@
-"""State of a GPU while times are taken: clocks, temperature, power, and why clocks are lowered.
+"""State of a GPU while times are taken: why its clocks are lowered.
 
 Read through NVML, which needs no CUDA context. Whatever does not answer is left out.
 """
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
-
-import msgspec
 
 ValueT = TypeVar("ValueT")
 
@@ -22,22 +20,12 @@ _REASONS = {
 }
 
 
-class Reading(msgspec.Struct, frozen=True, kw_only=True):
-    """One look at the device: clocks, and why they are lowered; None where it does not tell."""
+def passing(reasons: Iterable[str]) -> tuple[str, ...]:
+    """Return those reasons that pass when the device has cooled or others are done.
 
-    sm_mhz: int | None = None
-    memory_mhz: int | None = None
-    temperature_c: int | None = None
-    power_w: float | None = None
-    throttled: tuple[str, ...] = ()
-
-    @property
-    def passing(self) -> tuple[str, ...]:
-        """Reasons that pass when the device has cooled or others are done.
-
-        A cap of the power is reached by the work itself, and would be reached again.
-        """
-        return tuple(reason for reason in self.throttled if reason != _POWER_CAP)
+    A cap of the power is reached by the work itself, and would be reached again.
+    """
+    return tuple(reason for reason in reasons if reason != _POWER_CAP)
 
 
 class Monitor(contextlib.AbstractContextManager["Monitor"]):
@@ -63,20 +51,13 @@ class Monitor(contextlib.AbstractContextManager["Monitor"]):
             self._ask(self._nvml.nvmlShutdown)
         self._nvml = self._device = None
 
-    def read(self) -> Reading | None:
-        """Return what the device is like now; None if it cannot be asked."""
+    def throttled(self) -> tuple[str, ...] | None:
+        """Return why clocks are lowered now; None if the device cannot be asked."""
         if self._device is None:
             return None
-        nvml = self._nvml
-        milliwatts = self._number(nvml.nvmlDeviceGetPowerUsage)
-        bits = self._number(nvml.nvmlDeviceGetCurrentClocksThrottleReasons) or 0
-        return Reading(
-            sm_mhz=self._number(nvml.nvmlDeviceGetClockInfo, nvml.NVML_CLOCK_SM),
-            memory_mhz=self._number(nvml.nvmlDeviceGetClockInfo, nvml.NVML_CLOCK_MEM),
-            temperature_c=self._number(nvml.nvmlDeviceGetTemperature, nvml.NVML_TEMPERATURE_GPU),
-            power_w=None if milliwatts is None else milliwatts / 1e3,
-            throttled=tuple(name for bit, name in _REASONS.items() if bits & bit),
-        )
+        ask = self._nvml.nvmlDeviceGetCurrentClocksThrottleReasons
+        bits = self._ask(lambda: int(ask(self._device))) or 0
+        return tuple(name for bit, name in _REASONS.items() if bits & bit)
 
     def free_bytes(self) -> int | None:
         """Return the device memory that is free now; None if it cannot be asked."""
@@ -87,9 +68,6 @@ class Monitor(contextlib.AbstractContextManager["Monitor"]):
     def driver(self) -> str | None:
         """Return the driver's version, such as `580.65.06`; None if it cannot be asked."""
         return self._nvml and self._ask(lambda: str(self._nvml.nvmlSystemGetDriverVersion()))
-
-    def _number(self, question: Callable[..., int], *of: int) -> int | None:
-        return self._ask(lambda: int(question(self._device, *of)))
 
     def _ask(self, question: Callable[[], ValueT]) -> ValueT | None:
         try:

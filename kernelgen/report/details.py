@@ -113,7 +113,7 @@ def time_remarks(timing: Timing | None) -> Iterator[str]:
 
 
 def time_facts(timing: Timing | None) -> Iterator[str]:
-    """Yield what else is known about the times: the limit, the host, the conditions."""
+    """Yield what else is known about the times: the limit, and the host."""
     if timing is None:
         return
     if timing.limit is not None:
@@ -126,8 +126,6 @@ def time_facts(timing: Timing | None) -> Iterator[str]:
             mark = f"{name} host-bound: " * (name in timing.host_bound)
             returned = f"forward returned after {decimal(subject.host_ms)} ms"
             yield f"{mark}{returned}, with the device at work"
-    if timing.conditions is not None:
-        yield from _conditions(timing.conditions)
 
 
 def _throttling(conditions: Conditions) -> Iterator[str]:
@@ -137,20 +135,3 @@ def _throttling(conditions: Conditions) -> Iterator[str]:
         blocks = f"{again} block{'s' if again > 1 else ''} measured again" if again else ""
         found = f"the device lowered its clocks ({reasons})" if reasons else ""
         yield ", ".join(part for part in (found, blocks) if part)
-
-
-def _conditions(conditions: Conditions) -> Iterator[str]:
-    ranges = (
-        ("multiprocessors", conditions.sm_mhz, "MHz"),
-        ("memory", conditions.memory_mhz, "MHz"),
-        ("temperature", conditions.temperature_c, "C"),
-    )
-    told = [f"{name} {_range(*pair)} {unit}" for name, pair, unit in ranges if pair is not None]
-    if conditions.power_w is not None:
-        told.append(f"power up to {conditions.power_w:.0f} W")
-    if told:
-        yield "meanwhile: " + ", ".join(told)
-
-
-def _range(low: int, high: int) -> str:
-    return str(low) if low == high else f"{low} to {high}"

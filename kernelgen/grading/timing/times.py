@@ -112,17 +112,10 @@ class Conditions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Conditions of the device while times were taken, read through NVML once a block.
 
     Attributes:
-        sm_mhz, memory_mhz: lowest and highest clock.
-        temperature_c: lowest and highest.
-        power_w: highest.
         throttled: reasons for lowered clocks that held in a block, such as `thermal slowdown`.
         repeated_blocks: blocks that were measured again because of one.
     """
 
-    sm_mhz: tuple[int, int] | None = None
-    memory_mhz: tuple[int, int] | None = None
-    temperature_c: tuple[int, int] | None = None
-    power_w: float | None = None
     throttled: tuple[str, ...] = ()
     repeated_blocks: int = 0
 
