@@ -18,8 +18,8 @@ from kernelgen.engines.schedule import (
     tried_values,
 )
 from kernelgen.errors import ProblemError, UserError
-from kernelgen.problem.library import load_problem, problem_names
-from kernelgen.problem.record import Problem, ScheduleEntry, digest
+from kernelgen.problem.library import load_problem
+from kernelgen.problem.record import Problem, ScheduleEntry
 from kernelgen.problem.schedules import architecture_of
 from kernelgen.rendering.schedule_table import changed_numbers, default_schedule, schedule_for
 from kernelgen.rendering.solution import render
@@ -36,7 +36,7 @@ def with_table(folder: Path, table: str, text: str = TEXT) -> Path:
 
 
 def tuned(problem: Problem, **numbers: int) -> Problem:
-    entry = ScheduleEntry(path=problem.path, numbers=numbers, lines=dict.fromkeys(numbers, 1))
+    entry = ScheduleEntry(numbers=numbers, lines=dict.fromkeys(numbers, 1))
     return msgspec.structs.replace(problem, schedules={"sm_100a": entry})
 
 
@@ -46,11 +46,10 @@ def test_a_table_is_read_with_the_line_of_each_number(tmp_path: Path) -> None:
     first = TEXT.count("\n") + 2
     assert load_problem(path).schedules == {
         "sm_90a": ScheduleEntry(
-            path=path,
             numbers={"workers": 512, "slots": 7},
             lines={"workers": first + 1, "slots": first + 1},
         ),
-        "cpu": ScheduleEntry(path=path, numbers={"batch": 1024}, lines={"batch": first + 3}),
+        "cpu": ScheduleEntry(numbers={"batch": 1024}, lines={"batch": first + 3}),
     }
 
 
@@ -158,81 +157,14 @@ def test_the_cpu_has_an_entry_of_its_own(tmp_path: Path) -> None:
     assert "slots=14 ahead=3 " in render(problem)
 
 
-def with_tuned(folder: Path, content: str, table: str = "") -> Path:
-    path = with_table(folder, table)
-    path.with_name("mine.schedules.json").write_text(content)
-    return path
-
-
-def test_tuned_schedules_win_over_those_of_the_problem_s_file(tmp_path: Path) -> None:
-    tuned = '{\n  "schedules": {\n    "cpu": {"batch": 1024},\n    "sm_100a": {}\n  }\n}\n'
-    table = (
-        "schedules: {cpu: {batch: 64, slice: 8192}, sm_100a: {slots: 13}, sm_90a: {slots: 11}}\n"
-    )
-    path = with_tuned(tmp_path, tuned, table)
-    beside = path.with_name("mine.schedules.json")
-    problem = load_problem(path)
-    assert problem.schedules["cpu"] == ScheduleEntry(
-        path=beside, numbers={"batch": 1024}, lines={"batch": 3}
-    )
-    assert problem.schedules["sm_90a"].path == path
-    assert "# schedule: batch=1024 slice=16384\n" in render(problem, "cpp")
-    assert schedule_for(problem, "cuda", "sm_100a") == RingSchedule()
-    result = CliRunner().invoke(program, ["show", str(path)])
-    assert "schedule, cpu      batch=1024 (mine.schedules.json)\n" in result.stdout
-    assert "schedule, sm_100a  the defaults (mine.schedules.json)\n" in result.stdout
-    assert "schedule, sm_90a   slots=11\n" in result.stdout
-
-
-def test_the_header_s_hash_covers_the_tuned_schedules(tmp_path: Path) -> None:
+def test_a_file_of_tuned_schedules_beside_the_problem_is_refused(tmp_path: Path) -> None:
     path = with_table(tmp_path, "")
-    plain = load_problem(path)
-    tuned = load_problem(with_tuned(tmp_path, '{"schedules": {"sm_90a": {"slots": 13}}}'))
-    both = path.read_bytes() + path.with_name("mine.schedules.json").read_bytes()
-    assert f"# source: mine.yaml (sha256 {digest(path.read_bytes())[:16]})\n" in render(plain)
-    files = "mine.yaml mine.schedules.json"
-    assert f"# source: {files} (sha256 {digest(both)[:16]})\n" in render(tuned)
-
-
-def test_tuned_schedules_are_no_problem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    Path("problems").mkdir()
-    with_tuned(Path("problems"), '{"schedules": {"cpu": {"batch": 64}}}')
-    assert "mine" in problem_names()
-    assert not any("schedules" in name for name in problem_names())
-    assert "# schedule: batch=64 " in render(load_problem("mine"), "cpp")
-
-
-@pytest.mark.parametrize(
-    ("content", "place", "message"),
-    [
-        ("", "", "expected a mapping of keys to values, found nothing"),
-        ('{"schedules": {', ":1", "not JSON: while parsing a flow node"),
-        ("[]", ":1", "expected a mapping of keys to values, found a list"),
-        ('{"cpu": {"batch": 64}}', ":1", "cpu: unknown key; known keys: schedules"),
-        ("{}", ":1", "expected the key `schedules`, found none"),
-        ('{"schedules":\n {"cpu": 64}}', ":2", "schedules.cpu: expected a mapping"),
-        ('{"schedules":\n {"h200": {}}}', ":2", "schedules.h200: expected one of cpu"),
-        ('{"schedules": {"cpu":\n {"batch": "x"}}}', ":2", "schedules.cpu.batch: expected a whole"),
-    ],
-)
-def test_broken_tuned_schedules_are_refused_with_their_place(
-    tmp_path: Path, content: str, place: str, message: str
-) -> None:
-    path = with_tuned(tmp_path, content)
+    beside = path.with_name("mine.schedules.json")
+    beside.write_text('{"schedules": {"cpu": {"batch": 64}}}')
     with pytest.raises(ProblemError) as caught:
         load_problem(path)
-    beside = path.with_name("mine.schedules.json")
-    assert str(caught.value).startswith(f"{beside}{place}: {message}")
-    mend = "; or delete this file, `kernelgen tune` writes it anew"
-    assert str(caught.value).endswith(mend)
-
-
-def test_illegal_tuned_numbers_are_refused_with_their_place(tmp_path: Path) -> None:
-    path = with_tuned(tmp_path, '{"schedules": {\n  "cpu": {"batch": 3}}}')
-    result = CliRunner().invoke(program, ["render", str(path), "-o", "-"])
-    place = f"{path.with_name('mine.schedules.json')}:2: schedules.cpu.batch"
-    assert result.stderr == f"error: {place}: batch must be from 16 to 4096, not 3\n"
+    message = "not read any more; write its entries under `schedules` in mine.yaml"
+    assert str(caught.value) == f"{beside}: {message}, and remove the file"
 
 
 @pytest.mark.parametrize(

@@ -60,7 +60,7 @@ def test_only_numbers_that_differ_from_the_defaults_are_in_the_entry() -> None:
 
 
 def test_the_search_begins_with_the_table_and_may_end_with_the_defaults() -> None:
-    entry = ScheduleEntry(path=PROBLEM.path, numbers={"batch": 64}, lines={"batch": 1})
+    entry = ScheduleEntry(numbers={"batch": 64}, lines={"batch": 1})
     problem = msgspec.structs.replace(PROBLEM, schedules={"cpu": entry})
     target = msgspec.structs.replace(CPU, problem=problem)
     run = searched(Grades(lambda numbers: abs(numbers["batch"] - 512) + 1.0), target)

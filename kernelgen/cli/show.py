@@ -95,8 +95,7 @@ def _facts(problem: Problem) -> list[tuple[str, str]]:
     if problem.kernelbench:
         facts.append(("KernelBench", problem.kernelbench))
     for arch, entry in problem.schedules.items():
-        tuned = "" if entry.path == problem.path else f" ({entry.path.name})"
-        facts.append((f"schedule, {arch}", (in_words(entry.numbers) or "the defaults") + tuned))
+        facts.append((f"schedule, {arch}", in_words(entry.numbers)))
     for where, minimal in (("", problem.minimal), (", on a CPU", problem.cpu_minimal)):
         counts = (("bytes", minimal.bytes), ("flops", minimal.flops))
         declared = [f"{count} {name}" for name, count in counts if count is not None]

@@ -1,4 +1,4 @@
-"""`kernelgen tune`: search a problem's schedule on this machine, and record the winner."""
+"""`kernelgen tune`: search a problem's schedule on this machine."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -7,19 +7,15 @@ import click
 import msgspec
 
 from kernelgen.cli import options
-from kernelgen.destination import check_destination
-from kernelgen.errors import ExitCode, UserError
+from kernelgen.errors import ExitCode
 from kernelgen.grading.queue.identity import versions
 from kernelgen.grading.verdict import SCHEMA_VERSION, UNKNOWN_TIME, Run, Verdict
 from kernelgen.problem.library import load_problem
 from kernelgen.problem.record import Backend
-from kernelgen.problem.schedules import tuned_file, write_tuned
 from kernelgen.rendering.schedule_table import DEFAULT_ARCHITECTURES, check_schedules
 
 if TYPE_CHECKING:
     from rich.console import Console
-
-    from kernelgen.tuning.search import Target
 
 _BUDGET_S = 600.0
 
@@ -33,7 +29,6 @@ _BUDGET_S = 600.0
     _BUDGET_S,
     "Begin no further trial after this; six grades for a fair comparison follow.",
 )
-@click.option("--dry-run", is_flag=True, help="Record nothing, print what would be recorded.")
 @options.json("all that was measured")
 @options.QUIET
 @options.verbose()
@@ -42,18 +37,18 @@ def command(  # noqa: PLR0913 - one parameter an option
     *,
     backend: Backend,
     budget_s: float,
-    dry_run: bool,
     json: Path | None,
     quiet: bool,
     verbose: bool,
 ) -> int:
-    """Search the schedule of a problem's solution on this machine, and record the winner.
+    """Search the schedule of a problem's solution on this machine.
 
-    Each schedule is rendered, graded and timed as by `kernelgen grade`. One that is faster beyond
-    doubt goes into NAME.schedules.json beside the problem, from which `kernelgen render` takes it.
+    Each schedule is rendered, graded and timed as by `kernelgen grade`. Of one that is faster
+    beyond doubt it says what to write into the problem's file, from which `kernelgen render` takes
+    it.
 
     Exit code: 0 the search is over, 1 the present schedule fails, 2 a mistake in the command or in
-    the problem file, 3 no GPU or the grader's fault, 130 interrupted, and nothing is recorded.
+    the problem file, 3 no GPU or the grader's fault, 130 interrupted.
     """
     from kernelgen.report.console import console_for, show_and_write
     from kernelgen.report.outcome import CODE_BY_OWNER, failure_lines
@@ -64,8 +59,6 @@ def command(  # noqa: PLR0913 - one parameter an option
 
     problem = load_problem(name)
     check_schedules(problem)
-    if not dry_run:
-        check_destination(tuned_file(problem.path))
     arch = DEFAULT_ARCHITECTURES["cpp"]
     if backend == "cuda":
         arch = options.native_architecture("--backend cpp tunes for the CPU")
@@ -86,31 +79,11 @@ def command(  # noqa: PLR0913 - one parameter an option
         click.echo("\n".join([f"the present schedule fails: {lines[0]}", *lines[1:]]), err=True)
         return CODE_BY_OWNER[first.owner]
     run = Run(schema=SCHEMA_VERSION, environment=versions(), verdicts=found.verdicts)
-    outcome = "would be recorded (--dry-run)" if dry_run else "faster, and not recorded"
 
     def shown(console: "Console") -> None:
         show(run, console)
-        for text in closing(found, target, budget_s, outcome):
+        for text in closing(found, target, budget_s):
             print_line(Line(text=text, style="bold"), console)
 
-    try:
-        if found.entry is not None and not dry_run:
-            if load_problem(problem.path) != problem:
-                message = "or its tuned schedules changed during the search; nothing is recorded"
-                raise UserError(f"{problem.path}: {message}, run it again")
-            write_tuned(problem, arch, found.entry)
-            outcome = "recorded"
-    finally:
-        # Measurements are shown even if they cannot be recorded.
-        show_and_write(run, shown, json)
-    if outcome == "recorded":
-        _tell_what_is_stale(name, target)
+    show_and_write(run, shown, json)
     return ExitCode.OK
-
-
-def _tell_what_is_stale(name: str, target: "Target") -> None:
-    again = f"kernelgen render {name}" + " --backend cpp" * (target.backend == "cpp")
-    if target.arch != DEFAULT_ARCHITECTURES[target.backend]:
-        again += f" --arch {target.arch} -o FILE"
-    file = tuned_file(target.problem.path)
-    click.echo(f"{file}: written; its solutions are stale now: {again}", err=True)

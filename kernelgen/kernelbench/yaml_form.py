@@ -240,7 +240,7 @@ def _constant_lines(lifted: dict[_Part, Constants]) -> Iterator[str]:
 def _require_same(source: Path, destination: Path, text: str, blocks: dict[str, str]) -> None:
     """Read the text back: what YAML changes or forbids is refused, never lost."""
     try:
-        read = problem_of(destination, text.encode(), None)
+        read = problem_of(destination, text.encode())
     except (ProblemError, UnicodeEncodeError) as error:
         raise UserError(f"{source}: cannot be a YAML problem: {error}") from error
     for key, block in blocks.items():

@@ -64,15 +64,13 @@ class Minimal(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ScheduleEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """Schedule numbers for one architecture, as a file gives them.
+    """Schedule numbers for one architecture, as the problem's file gives them.
 
     Attributes:
-        path: of the file: the problem's own, or that of its tuned schedules.
-        numbers: name -> whole number, such as `threads` -> 256; without any, the defaults.
+        numbers: name -> whole number, such as `threads` -> 256.
         lines: name -> 1-based line of the number, for messages.
     """
 
-    path: Path
     numbers: dict[str, int]
     lines: dict[str, int]
 
@@ -87,7 +85,7 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
         name: the file's stem.
         summary: one line.
         path: the file that it was read from.
-        sha256: of the file's bytes, followed by those of its tuned schedules if it has any.
+        sha256: of the file's bytes.
         constants: name -> value, visible to the Python blocks; in the order of the file.
         cpu_constants: replacements that make the problem's main case suit a CPU.
         model: source of `class Model(nn.Module)`; imports of torch and torch.nn as nn are given.

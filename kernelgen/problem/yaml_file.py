@@ -11,7 +11,7 @@ from typing import Any, get_args
 from kernelgen.errors import ProblemError
 from kernelgen.problem import record
 from kernelgen.problem.python_block import GIVEN_IMPORTS, INTERFACE, PythonBlock
-from kernelgen.problem.schedules import read_schedules, read_tuned
+from kernelgen.problem.schedules import read_schedules
 from kernelgen.problem.text import read_raw
 from kernelgen.problem.yaml_tree import YamlValue, read_tree
 
@@ -30,14 +30,17 @@ def read_yaml_problem(path: Path) -> record.Problem:
         ProblemError: the file cannot be read or is wrong; the message names line, key, what was
             expected, what was found, and how to fix it.
     """
+    if (tuned := path.with_suffix(".schedules.json")).exists():
+        message = f"not read any more; write its entries under `schedules` in {path.name}"
+        raise ProblemError(tuned, None, None, f"{message}, and remove the file")
     try:
-        return problem_of(path, read_raw(path), read_tuned(path))
+        return problem_of(path, read_raw(path))
     except RecursionError as error:
         raise ProblemError(path, None, None, "nested too deeply; a problem is flat") from error
 
 
-def problem_of(path: Path, raw: bytes, tuned: bytes | None) -> record.Problem:
-    """Return the problem that the bytes of a file are, with those of its tuned schedules, if any.
+def problem_of(path: Path, raw: bytes) -> record.Problem:
+    """Return the problem that the bytes of a file are.
 
     Raises:
         ProblemError: they are wrong, or the file's name is none for a problem.
@@ -51,7 +54,7 @@ def problem_of(path: Path, raw: bytes, tuned: bytes | None) -> record.Problem:
             message = "not needed any more, the kernels follow from the Model; remove the key"
             raise value.error(message, line=value.key_line)
     blocks = ("summary", "constants", "cpu", "model", "get_inputs", "get_init_inputs")
-    fields = tree.fields((*blocks, *_READERS, "schedules", "cases"), _REQUIRED)
+    fields = tree.fields((*blocks, *_READERS, "cases"), _REQUIRED)
     summary = fields["summary"].one_line()
     constants = read_constants(fields["constants"]) if "constants" in fields else {}
     cpu = fields["cpu"].fields(("constants", "minimal"), ("constants",)) if "cpu" in fields else {}
@@ -64,14 +67,13 @@ def problem_of(path: Path, raw: bytes, tuned: bytes | None) -> record.Problem:
         name=path.stem,
         summary=summary,
         path=path,
-        sha256=record.digest(raw + (tuned or b"")),
+        sha256=record.digest(raw),
         constants=constants,
         cpu_constants=_replacements(cpu["constants"], constants) if cpu else {},
         model=model.text,
         get_inputs=inputs.text,
         get_init_inputs=init_inputs.text,
         cases=_cases(fields["cases"], constants, given, model) if "cases" in fields else (),
-        schedules=read_schedules(path, fields.get("schedules"), tuned),
         cpu_minimal=_minimal(cpu["minimal"]) if "minimal" in cpu else record.Minimal(),
         **{key: read(fields[key]) for key, read in _READERS.items() if key in fields},
     )
@@ -237,4 +239,5 @@ _READERS: dict[str, Callable[[YamlValue], Any]] = {
     "buffers": partial(_one_of, get_args(record.Buffers)),
     "algebra": partial(_one_of, get_args(record.Algebra)),
     "minimal": _minimal,
+    "schedules": read_schedules,
 }

@@ -113,4 +113,4 @@ def _error(problem: Problem, arch: str, name: str | None, message: str) -> Probl
     lines = problem.schedules[arch].lines
     key = f"schedules.{arch}" if name is None else f"schedules.{arch}.{name}"
     line = min(lines.values(), default=None) if name is None else lines[name]
-    return ProblemError(problem.schedules[arch].path, line, key, message)
+    return ProblemError(problem.path, line, key, message)

@@ -225,11 +225,8 @@ def grader(target: Target, reporter: Reporter[Verdict]) -> Iterator[Grade]:
         yield graded
 
 
-def closing(found: Found, target: Target, budget_s: float, outcome: str) -> Iterator[str]:
-    """Yield what was tried, how the fastest compares with the present schedule, and the outcome.
-
-    `outcome` is what becomes of a faster one, such as `recorded`.
-    """
+def closing(found: Found, target: Target, budget_s: float) -> Iterator[str]:
+    """Yield what was tried, how the fastest compares with the present schedule, and what to do."""
     name = target.problem.name
     tried = len(found.verdicts) - len(found.present_ms) - len(found.best_ms)
     text = f"{tried} schedules tried on {found.verdicts[0].device or target.arch}"
@@ -247,6 +244,10 @@ def closing(found: Found, target: Target, budget_s: float, outcome: str) -> Iter
         )
     if found.entry is None:
         yield f"{name}: the present schedule stays, that is no sure gain"
+    elif found.entry:
+        numbers = ", ".join(f"{number}: {value}" for number, value in found.entry.items())
+        yield f"{name}: to have it rendered, write under `schedules` in {target.problem.path}:"
+        yield f"{target.arch}: {{{numbers}}}"
     else:
-        numbers = schedule_table.in_words(found.entry) or "the defaults"
-        yield f"{name}: {outcome} for {target.arch}: {numbers}"
+        entry = f"schedules.{target.arch}"
+        yield f"{name}: to have it rendered, remove {entry} from {target.problem.path}"
