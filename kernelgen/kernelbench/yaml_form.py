@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import yaml
 
 from kernelgen.errors import ProblemError, UserError
 from kernelgen.problem.kernelbench_file import read_kernelbench_problem
@@ -27,7 +28,8 @@ from kernelgen.solution.imports import modules_beyond
 from kernelgen.solution.source import Source, is_main_block
 
 _FUNCTIONS = ("get_inputs", "get_init_inputs")
-_ARITHMETIC = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv)
+_ARITHMETIC = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv, ast.USub, ast.UAdd)
+_LITERAL = (ast.Constant, ast.Tuple, ast.BinOp, ast.UnaryOp, ast.expr_context, *_ARITHMETIC)
 
 
 class _Part(msgspec.Struct, frozen=True, kw_only=True, eq=False):
@@ -147,19 +149,14 @@ def _constants_of(node: ast.stmt) -> Constants | None:
     """Return the constants that a statement assigns, None where YAML cannot have all it does."""
     if not isinstance(node, ast.Assign) or len(node.targets) != 1:
         return None
-    (target,) = node.targets
-    pairs: list[tuple[ast.expr, ast.expr]] = [(target, node.value)]
-    if isinstance(target, ast.Tuple):
-        if not isinstance(node.value, ast.Tuple) or len(node.value.elts) != len(target.elts):
-            return None
-        pairs = list(zip(target.elts, node.value.elts, strict=True))
-    made: Constants = {}
-    for name, expression in pairs:
-        value = _value_of(expression)
-        if not isinstance(name, ast.Name) or value is None or not _is_read_back(name.id, value):
-            return None
-        made[name.id] = value
-    return made if len(made) == len(pairs) else None
+    (target,), values = node.targets, (_value_of(node.value),)
+    if isinstance(target, ast.Tuple) and isinstance(values[0], tuple):
+        values = values[0]
+    targets = target.elts if isinstance(target, ast.Tuple) else [target]
+    names = [one.id for one in targets if isinstance(one, ast.Name)]
+    made = dict(zip(names, values, strict=False))
+    whole = len(made) == len(targets) == len(values)
+    return made if whole and all(map(_is_read_back, names, values)) else None
 
 
 def _is_read_back(name: str, value: ConstantValue) -> bool:
@@ -167,32 +164,18 @@ def _is_read_back(name: str, value: ConstantValue) -> bool:
     try:
         pair = f"{name}: {as_yaml(value)}".encode()
         return repr(read_constants(read_tree(Path("constant"), pair))) == repr({name: value})
-    except (ProblemError, UnicodeEncodeError):
+    except (ProblemError, UnicodeEncodeError, yaml.YAMLError):
         return False
 
 
-def _value_of(node: ast.expr) -> ConstantValue | None:
-    if isinstance(node, ast.BinOp):
-        left, right = _value_of(node.left), _value_of(node.right)
-        numbers = type(left) in (int, float) and type(right) in (int, float)
-        if not numbers or not isinstance(node.op, _ARITHMETIC):
-            return None
-        try:
-            computed: Any = eval(compile(ast.Expression(node), "", "eval"))  # noqa: S307
-        except ArithmeticError:
-            return None
-        return computed if isinstance(computed, int | float) else None
+def _value_of(node: ast.expr) -> Any:
+    """Return the value of literals, tuples and arithmetic of these; None of anything else."""
     try:
-        value: Any = ast.literal_eval(node)
-    except ValueError:
-        return None
-    return value if _is_constant(value) else None
-
-
-def _is_constant(value: Any) -> bool:
-    if isinstance(value, tuple):
-        return all(_is_constant(item) for item in value)
-    return isinstance(value, bool | int | float | str)
+        if all(isinstance(one, _LITERAL) for one in ast.walk(node)):
+            return eval(compile(ast.Expression(node), "", "eval"))  # noqa: S307
+    except (ArithmeticError, MemoryError, TypeError):
+        pass
+    return None
 
 
 def _last_needed(parts: list[_Part]) -> int:
