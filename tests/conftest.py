@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from browser import what_is_missing
 from tiers import mark_the_rest
-from warm_lane import close_lane
+from warm_lane import close_lane, kept
 
 from kernelgen.build.toolchain import find_toolkit
 from kernelgen.errors import ToolchainError
@@ -99,7 +99,7 @@ def _nothing_outlives_a_module() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def _torch_is_imported_once() -> Iterator[None]:
-    with ZYGOTES.kept():
+    with kept(ZYGOTES):
         yield
     capture.close()
 

@@ -79,7 +79,7 @@ def test_a_module_that_spoils_the_forks_is_done_without(tmp_path: Path, text: st
         worker.release()
 
 
-def test_a_zygote_lives_as_long_as_somebody_uses_it_or_it_is_kept() -> None:
+def test_a_zygote_lives_as_long_as_somebody_uses_it() -> None:
     zygotes, environment = Zygotes(), worker_environment()
     first, second = (zygotes.borrow(environment, ()) for _ in range(2))
     other = zygotes.borrow({**environment, "OMP_NUM_THREADS": "7"}, ())
@@ -92,11 +92,7 @@ def test_a_zygote_lives_as_long_as_somebody_uses_it_or_it_is_kept() -> None:
     assert running() == [True, True]
     zygotes.give_back(second)
     assert running() == [False, True]
-    with zygotes.kept():
-        zygotes.give_back(other)
-        assert running() == [False, True]
-        assert zygotes.borrow({**environment, "OMP_NUM_THREADS": "7"}, ()) is other
-        zygotes.give_back(other)
+    zygotes.give_back(other)
     assert running() == [False, False]
 
 

@@ -6,12 +6,14 @@ The lane has the environment that it was started with: tests that change theirs 
 import contextlib
 import itertools
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from unittest import mock
 
 from kernelgen.grading.options import GradeOptions
 from kernelgen.grading.queue.job import Job
 from kernelgen.grading.supervisor.lane import Lane, open_oracles
+from kernelgen.grading.supervisor.servers import Zygote, Zygotes
 from kernelgen.grading.verdict import Status, Verdict
 
 _OPEN = contextlib.ExitStack()
@@ -42,3 +44,20 @@ def close_lane() -> None:
     """End the lane, if there is one."""
     _LANES.clear()
     _OPEN.close()
+
+
+@contextlib.contextmanager
+def kept(zygotes: Zygotes) -> Iterator[None]:
+    """Use each zygote that anybody borrows until the end, so that it is there for the next one."""
+    borrow, held = zygotes.borrow, list[Zygote]()
+
+    def borrowed(environment: Mapping[str, str], modules: Sequence[str]) -> Zygote:
+        found = borrow(environment, modules)
+        if found not in held:
+            held.append(borrow(environment, modules))
+        return found
+
+    with mock.patch.object(zygotes, "borrow", borrowed):
+        yield
+    for zygote in held:
+        zygotes.give_back(zygote)

@@ -180,7 +180,6 @@ class Zygotes:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._known: dict[object, Zygote] = {}
-        self._keeping = False
 
     def borrow(self, environment: Mapping[str, str], modules: Sequence[str]) -> Zygote:
         """Return a zygote, started if there is none; may raise OSError."""
@@ -196,22 +195,10 @@ class Zygotes:
         """End a zygote that nobody uses any more."""
         with self._lock:
             zygote.users -= 1
-            if zygote.users or (self._keeping and zygote.running):
+            if zygote.users:
                 return
             self._known = {key: one for key, one in self._known.items() if one is not zygote}
         zygote.close()
-
-    @contextlib.contextmanager
-    def kept(self) -> Iterator[None]:
-        """Keep those that nobody uses until the end, for the next who does."""
-        self._keeping = True
-        try:
-            yield
-        finally:
-            self._keeping = False
-            for zygote in list(self._known.values()):
-                zygote.users += 1
-                self.give_back(zygote)
 
 
 ZYGOTES = Zygotes()
