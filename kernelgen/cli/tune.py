@@ -27,7 +27,7 @@ _BUDGET_S = 600.0
     "--budget",
     "budget_s",
     _BUDGET_S,
-    "Begin no further trial after this; six grades for a fair comparison follow.",
+    "Begin no further trial after this; two grades for a fair comparison follow.",
 )
 @options.json("all that was measured")
 @options.QUIET

@@ -5,7 +5,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from statistics import median
 
 import msgspec
 
@@ -23,8 +22,6 @@ from kernelgen.report.columns import decimal
 from kernelgen.report.progress import Reporter
 
 PRESENT = "the present schedule"
-# Of each of the two; fewer have no spread to speak of.
-_REPETITIONS = 3
 
 Grade = Callable[[str, str, Schedule], Verdict]
 """Grades the text of a solution with a schedule, under a name such as `threads=256`."""
@@ -64,29 +61,17 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
     """The outcome of a search.
 
     Attributes:
-        verdicts: of all grades in their order, first the present schedule's.
+        verdicts: of all grades in their order, first the present schedule's; with a `best`, the
+            last two are the present one's and its, graded once more.
         complete: no number's values were left to try when the search ended.
         best: the fastest schedule, if one was clearly faster than the present one.
-        present_ms, best_ms: median times of these two, graded by turns after the search.
-        entry: numbers of the best that differ from the defaults, if it is surely faster.
+        entry: numbers of the best that differ from the defaults, if it was so once more.
     """
 
     verdicts: tuple[Verdict, ...]
     complete: bool = False
     best: Schedule | None = None
-    present_ms: tuple[float, ...] = ()
-    best_ms: tuple[float, ...] = ()
     entry: dict[str, int] | None = None
-
-    @property
-    def gain_ms(self) -> float:
-        """By how much the best one is faster, median against median."""
-        return median(self.present_ms) - median(self.best_ms)
-
-    @property
-    def spread_ms(self) -> float:
-        """How far grades of one and the same schedule lie apart."""
-        return max(max(times) - min(times) for times in (self.present_ms, self.best_ms))
 
 
 def tune(target: Target, grade: Grade, budget_s: float) -> Found:
@@ -98,7 +83,7 @@ def tune(target: Target, grade: Grade, budget_s: float) -> Found:
     Args:
         target: what is tuned.
         grade: grades a solution.
-        budget_s: wall time of the search; what has begun is finished, and six grades follow.
+        budget_s: wall time of the search; what has begun is finished, and two grades follow.
 
     Raises:
         KernelgenFault: the grader's own processes cannot be started.
@@ -110,20 +95,18 @@ def tune(target: Target, grade: Grade, budget_s: float) -> Found:
     if first.timing is None:
         return Found(verdicts=(first,))
     complete = search.descend(first, lambda: time.monotonic() >= ends)
-    best = None if search.best == search.present else search.best
-    by_turns = {} if best is None else search.by_turns()
-    found = Found(
+    if search.best == search.present:
+        return Found(verdicts=tuple(search.verdicts), complete=complete)
+    # The fastest of many noisy times is flattered.
+    present, best = (search.again(one) for one in (search.present, search.best))
+    base = schedule_table.default_schedule(target.problem, target.backend, target.arch)
+    entry = schedule_table.changed_numbers(search.best, base)
+    return Found(
         verdicts=tuple(search.verdicts),
         complete=complete,
-        best=best,
-        present_ms=tuple(by_turns.get(search.present, ())),
-        best_ms=tuple(by_turns.get(search.best, ())),
+        best=search.best,
+        entry=entry if clearly_below(best, present) else None,
     )
-    graded = min(len(found.present_ms), len(found.best_ms))
-    if graded < _REPETITIONS or found.gain_ms <= found.spread_ms:
-        return found
-    base = schedule_table.default_schedule(target.problem, target.backend, target.arch)
-    return msgspec.structs.replace(found, entry=schedule_table.changed_numbers(search.best, base))
 
 
 class _Search:
@@ -160,22 +143,10 @@ class _Search:
                     self.best, fastest = schedule, verdict
         return True
 
-    def by_turns(self) -> dict[Schedule, list[float]]:
-        """Grade the present schedule and the best by turns, so that drift falls on both alike.
-
-        Returns:
-            Median times of each; fewer where a grade has none, which ends it.
-        """
-        times: dict[Schedule, list[float]] = {self.present: [], self.best: []}
-        total = _REPETITIONS * len(times)
-        for index in range(total):
-            schedule = (self.present, self.best)[index % 2]
-            name = f"comparing {index + 1} of {total}: {self._target.words(schedule)}"
-            verdict = self._graded(self._target.text(schedule), name, schedule)
-            if verdict.timing is None:
-                break
-            times[schedule].append(verdict.timing.candidate_ms)
-        return times
+    def again(self, schedule: Schedule) -> Verdict:
+        """Grade a schedule once more."""
+        name = f"once more: {self._target.words(schedule)}"
+        return self._graded(self._target.text(schedule), name, schedule)
 
     def tried(self, schedule: Schedule) -> Verdict | None:
         """Grade a schedule; None if it does not render, or to nothing but what was graded before.
@@ -228,20 +199,16 @@ def grader(target: Target, reporter: Reporter[Verdict]) -> Iterator[Grade]:
 def closing(found: Found, target: Target, budget_s: float) -> Iterator[str]:
     """Yield what was tried, how the fastest compares with the present schedule, and what to do."""
     name = target.problem.name
-    tried = len(found.verdicts) - len(found.present_ms) - len(found.best_ms)
+    tried = len(found.verdicts) - (0 if found.best is None else 2)
     text = f"{tried} schedules tried on {found.verdicts[0].device or target.arch}"
     yield text if found.complete else f"{text}; the budget of {budget_s:g} s was spent first"
     if found.best is None:
         yield f"{name}: the present schedule stays, nothing was clearly faster"
         return
-    if found.best_ms:
-        whole = median(found.present_ms)
-        gain, spread = (f"{100 * part / whole:.1f} %" for part in (found.gain_ms, found.spread_ms))
-        times = (" ".join(map(decimal, one)) for one in (found.best_ms, found.present_ms))
-        yield (
-            f"fastest: {target.words(found.best)}: {' ms by turns with '.join(times)} ms of the "
-            f"present one; {gain} faster, where grades of one schedule differ by {spread}"
-        )
+    present, best = (
+        decimal(v.timing.candidate_ms) if v.timing else "no" for v in found.verdicts[-2:]
+    )
+    yield f"fastest: {target.words(found.best)}: once more {best} ms, the present one {present} ms"
     if found.entry is None:
         yield f"{name}: the present schedule stays, that is no sure gain"
     elif found.entry:
