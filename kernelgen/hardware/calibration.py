@@ -52,7 +52,7 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True):
         device: which it was.
         measured: when, in UTC.
         copy_gbps: bytes read and written by a copy within the device's memory, in 1e9 a second.
-        copy_bytes: size of the buffer that was copied: the size whose median was the best.
+        copy_bytes: size of the buffer that was copied.
         write_gbps: bytes written by setting memory to one value, in 1e9 a second.
         matrix_size: rows and columns of the square matrices; 0 if no product was measured.
         matrix: one rate a format.

@@ -37,33 +37,17 @@ _FURTHER_SHARE = 4
 
 THOROUGH = {
     "cuda": Effort(
-        copy_bytes=(1 << 30, 4 << 30),
-        matrix_size=8192,
-        most=20,
-        budget_s=0.4,
-        warm_s=0.1,
-        places_s=2.0,
+        copy_bytes=4 << 30, matrix_size=8192, most=20, budget_s=0.4, warm_s=0.1, places_s=2.0
     ),
-    "cpu": Effort(
-        copy_bytes=(256 << 20, 1 << 30),
-        matrix_size=2048,
-        most=10,
-        budget_s=0.4,
-        warm_s=0.1,
-    ),
+    "cpu": Effort(copy_bytes=1 << 30, matrix_size=2048, most=10, budget_s=0.4, warm_s=0.1),
 }
 # While a verdict is waited for. The matrices are as large as when there is time: an H200's
 # fp32 rate at 4096 is three quarters of that at 8192.
 QUICK = {
     "cuda": Effort(
-        copy_bytes=(4 << 30,),
-        matrix_size=8192,
-        most=5,
-        budget_s=0.04,
-        warm_s=0.01,
-        places_s=0.15,
+        copy_bytes=4 << 30, matrix_size=8192, most=5, budget_s=0.04, warm_s=0.01, places_s=0.15
     ),
-    "cpu": Effort(copy_bytes=(64 << 20,), matrix_size=768, most=3, budget_s=0.04, warm_s=0.0),
+    "cpu": Effort(copy_bytes=64 << 20, matrix_size=768, most=3, budget_s=0.04, warm_s=0.0),
 }
 
 
@@ -95,14 +79,11 @@ def measure(
         RuntimeError: torch's, such as torch.OutOfMemoryError.
     """
     stopwatch = Stopwatch(device, effort)
-    sizes = _copy_sizes(effort.copy_bytes, _free_bytes(device))
-    copies = {}
-    for size in sizes:
-        phase(f"copies and writes of {size / (1 << 20):.0f} MiB")
-        copies[size], write = _memory_rates(size, device, stopwatch)
+    size = _copy_size(effort.copy_bytes, _free_bytes(device))
+    phase(f"copies and writes of {size / (1 << 20):.0f} MiB")
+    copy, write = _memory_rates(size, device, stopwatch)
     # Several buffers are more than the next work should miss.
     torch.cuda.empty_cache()
-    best = max(copies, key=lambda size: copies[size].median)
     wanted = formats if device == "cuda" else tuple(form for form in formats if form == "fp32")
     matrix_size = _matrix_size(effort.matrix_size, _free_bytes(device)) if wanted else 0
     matrix = []
@@ -113,23 +94,20 @@ def measure(
     return Calibration(
         device=identity_of(device),
         measured=datetime.now(timezone.utc).replace(microsecond=0),
-        copy_gbps=copies[best],
-        copy_bytes=best,
+        copy_gbps=copy,
+        copy_bytes=size,
         write_gbps=write,
         matrix_size=matrix_size,
         matrix=tuple(matrix),
     )
 
 
-def _copy_sizes(wanted: tuple[int, ...], free_bytes: int) -> list[int]:
-    """Return the sizes of which two buffers fit, or else the largest that fits; rising."""
+def _copy_size(wanted: int, free_bytes: int) -> int:
+    """Return the size, a power of two, or else the largest of which two buffers fit."""
     room = int(_SHARE_OF_FREE * free_bytes / 2)
-    fitting = [size for size in wanted if size <= room]
-    if fitting:
-        return sorted(fitting)
     if room < _SMALLEST_COPY_BYTES:
         raise MemoryError(f"{free_bytes} bytes are free, too few to measure copies")
-    return [1 << (room.bit_length() - 1)]
+    return min(wanted, 1 << (room.bit_length() - 1))
 
 
 def _matrix_size(wanted: int, free_bytes: int) -> int:

@@ -21,7 +21,7 @@ class Effort(msgspec.Struct, frozen=True, kw_only=True):
     """How much to measure.
 
     Attributes:
-        copy_bytes: sizes of buffers to copy and to write to.
+        copy_bytes: size of the buffers to copy and to write to, a power of two.
         matrix_size: rows and columns of the matrices.
         most: measurements of one kind.
         budget_s: of time for one kind, after which the fewest measurements do.
@@ -30,7 +30,7 @@ class Effort(msgspec.Struct, frozen=True, kw_only=True):
             which no other one is tried; 0 tries one.
     """
 
-    copy_bytes: tuple[int, ...]
+    copy_bytes: int
     matrix_size: int
     most: int
     budget_s: float
