@@ -155,7 +155,6 @@ def read_corpus(folder: Path) -> tuple[Candidate, ...]:
             f"{folder / 'candidates'}: holds no candidate; the selftest's corpus is part of a "
             "clone and of a wheel, and --corpus DIR names another one"
         )
-    _refuse_shared_orphans(found)
     return found
 
 
@@ -217,15 +216,3 @@ def _read_header(path: Path, text: str) -> Header:
         raise UserError(
             f"{place}: {error}; a header is the lines `# key: value` that a file begins with"
         ) from error
-
-
-def _refuse_shared_orphans(candidates: tuple[Candidate, ...]) -> None:
-    """Refuse an argument that two files share: one's process would be taken for the other's."""
-    owners: dict[str, Candidate] = {}
-    for candidate in candidates:
-        other = owners.setdefault(candidate.orphan or candidate.name, candidate)
-        if other is not candidate:
-            raise UserError(
-                f"{candidate.path}: orphan: {candidate.orphan} is that of {other.path} as well; "
-                "take another number"
-            )
