@@ -331,9 +331,9 @@ def free_port() -> int:
 
 
 @contextlib.contextmanager
-def in_a_thread(app: Any) -> Iterator[str]:
+def in_a_thread(app: Any, port: int = 0) -> Iterator[str]:
     """Serve an application; schemathesis needs a socket, and one lifespan for all its requests."""
-    port = free_port()
+    port = port or free_port()
     server = uvicorn.Server(uvicorn.Config(app, port=port, log_level="error"))
     thread = threading.Thread(target=server.run)
     thread.start()
