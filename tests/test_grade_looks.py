@@ -2,7 +2,6 @@
 
 import ctypes
 import itertools
-import os
 import subprocess
 import sys
 import time
@@ -60,6 +59,20 @@ def test_an_operator_of_torch_s_is_a_library_s_on_any_number_of_threads(threads:
     assert seen(script).count(True) > 0.7 * LOOKS
 
 
+def test_a_thread_computes_after_the_first_one_of_its_process_has_ended() -> None:
+    script = (
+        "import ctypes, threading, time\n"
+        "def compute():\n"
+        "    x = torch.randn(8, 1 << 16)\n"
+        "    time.sleep(0.5)\n"
+        "    print(flush=True)\n"
+        "    while True: x.exp()\n"
+        "threading.Thread(target=compute).start()\n"
+        "ctypes.CDLL(None).syscall(60, 0)\n"  # exit(2), of one thread
+    )
+    assert seen(script).count(True) > 0.7 * LOOKS
+
+
 def test_the_product_of_another_package_is_a_library_s() -> None:
     script = (
         "numbers = torch.randn(256, 256).numpy()\n"
@@ -93,7 +106,8 @@ def test_a_process_that_hides_where_it_stands_may_compute_in_any_library() -> No
 
 
 def test_a_library_s_code_on_a_stack_that_is_none_is_the_library_s() -> None:
-    assert _is_library(os.getpid(), counter=0x1800, stack=0, mappings=[(0x1000, 0x2000, "library")])
+    here = Path("/proc/thread-self")
+    assert _is_library(here, counter=0x1800, stack=0, mappings=[(0x1000, 0x2000, "library")])
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """Where in their code stopped processes stand, by what the kernel says of their threads.
 
 Nothing of it asks the processes: /proc/PID/task/TID/syscall has the program counter of a stopped
-thread, and /proc/PID/maps what is mapped there (proc_pid_syscall(5), proc_pid_maps(5)).
+thread, and maps beside it what is mapped there (proc_pid_syscall(5), proc_pid_maps(5)).
 """
 
 import bisect
@@ -41,7 +41,9 @@ def computes_in_a_library(pids: Iterable[int], *, shown: bool = False) -> bool |
         try:
             mappings: list[Mapping] = []
             for task in os.listdir(f"/proc/{pid}/task"):  # noqa: PTH208
-                where = Path(f"/proc/{pid}/task/{task}/syscall").read_text(encoding="ascii").split()
+                # The process's own files tell of its first thread, which may have ended.
+                thread = Path(f"/proc/{pid}/task/{task}")
+                where = (thread / "syscall").read_text(encoding="ascii").split()
                 # A number of a system call comes first where the thread was in one, as when it
                 # waits; and both addresses are 0 of a process that has ended.
                 number, *_, stack, counter = ("", "", "", *where)[-3:]
@@ -49,12 +51,12 @@ def computes_in_a_library(pids: Iterable[int], *, shown: bool = False) -> bool |
                     continue
                 if not mappings:
                     # A file's name may hold what ends a line elsewhere, but no newline.
-                    told = Path(f"/proc/{pid}/maps").read_bytes()
+                    told = (thread / "maps").read_bytes()
                     ran, left = True, left - len(told)
                     if left < 0:
                         return shown or None
                     mappings = _executable(told)
-                if _is_library(pid, int(counter, 16), int(stack, 16), mappings):
+                if mappings and _is_library(thread, int(counter, 16), int(stack, 16), mappings):
                     return True
         except OSError as error:
             if shown and isinstance(error, PermissionError):
@@ -64,7 +66,8 @@ def computes_in_a_library(pids: Iterable[int], *, shown: bool = False) -> bool |
 
 def _executable(told: bytes) -> list[Mapping]:
     found: list[Mapping] = []
-    for line in told.decode("latin-1").rstrip("\n").split("\n"):
+    # Nothing is told of a thread that is ending.
+    for line in filter(None, told.decode("latin-1").split("\n")):
         places, access, *_, name = f"{line} -".split(maxsplit=5)
         if "x" in access:
             begin, end = (int(place, 16) for place in places.split("-"))
@@ -74,14 +77,14 @@ def _executable(told: bytes) -> list[Mapping]:
     return found
 
 
-def _is_library(pid: int, counter: int, stack: int, mappings: list[Mapping]) -> bool:
+def _is_library(thread: Path, counter: int, stack: int, mappings: list[Mapping]) -> bool:
     """Whether the work at a counter is a library's, as is that of the nearest caller."""
     at = _kind(counter, mappings)
     if at == "other":
         return False
     near = b""
     # A stack pointer may point nowhere.
-    with contextlib.suppress(OSError), Path(f"/proc/{pid}/mem").open("rb", buffering=0) as memory:
+    with contextlib.suppress(OSError), (thread / "mem").open("rb", buffering=0) as memory:
         near = os.pread(memory.fileno(), _NEAR_BYTES, stack)
     # Return addresses are among the words, of 8 bytes, on the stack.
     kinds = (_kind(word, mappings) for word in memoryview(near[: len(near) & -8]).cast("Q"))

@@ -3,20 +3,28 @@
 import contextlib
 import os
 import signal
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 _OWN = (b"RssAnon:", b"RssShmem:", b"VmSwap:")
 
 
+def tasks(pid: int, name: str) -> Iterator[bytes]:
+    """Yield a file of the kernel's about each thread of a process; none if it is gone.
+
+    A process's own files tell of its first thread, which may end before the others do.
+    """
+    names: list[str] = []
+    with contextlib.suppress(OSError):
+        names = os.listdir(f"/proc/{pid}/task")  # noqa: PTH208
+    for task in names:
+        with contextlib.suppress(OSError):
+            yield Path(f"/proc/{pid}/task/{task}/{name}").read_bytes()
+
+
 def children_of(pid: int) -> list[int]:
     """Return the children of all threads of a process, oldest first; none if it is gone."""
-    found: list[int] = []
-    with contextlib.suppress(OSError):
-        for task in os.listdir(f"/proc/{pid}/task"):  # noqa: PTH208
-            with open(f"/proc/{pid}/task/{task}/children", "rb") as file:  # noqa: PTH123
-                found += [int(child) for child in file.read().split()]
-    return found
+    return [int(child) for told in tasks(pid, "children") for child in told.split()]
 
 
 def ancestors_of(pid: int) -> list[int]:
@@ -85,33 +93,25 @@ def tasks_of(pid: int) -> int:
 
 def resident_bytes(pids: Iterable[int], limit_bytes: int) -> int:
     """Return the memory of processes; what they share is counted once where that decides."""
-    pids = list(pids)
-    resident = sum(_resident(pid) for pid in pids)
-    return resident if resident <= limit_bytes else sum(_proportional(pid) for pid in pids)
-
-
-def _resident(pid: int) -> int:
-    with contextlib.suppress(OSError):
-        pages = Path(f"/proc/{pid}/statm").read_bytes().split()[1]
-        return int(pages) * os.sysconf("SC_PAGE_SIZE")
-    return 0
-
-
-def _proportional(pid: int) -> int:
-    with contextlib.suppress(OSError):
-        for line in Path(f"/proc/{pid}/smaps_rollup").read_bytes().splitlines():
-            if line.startswith(b"Pss:"):
-                return int(line.split()[1]) * 1024
-    return _resident(pid)
+    resident = {pid: _memory(pid, "status", b"VmRSS:") for pid in pids}
+    if sum(resident.values()) <= limit_bytes:
+        return sum(resident.values())
+    return sum(_memory(pid, "smaps_rollup", b"Pss:") or resident[pid] for pid in resident)
 
 
 def own_bytes(pid: int) -> int:
     """Return the memory that a process keeps from others, swapped out or not; 0 if it has ended."""
-    with contextlib.suppress(OSError):
-        # The process's name, on the first of them, may hold any byte but a newline.
-        lines = Path(f"/proc/{pid}/status").read_bytes().split(b"\n")
-        return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith(_OWN))
-    return 0
+    return _memory(pid, "status", *_OWN)
+
+
+def _memory(pid: int, name: str, *fields: bytes) -> int:
+    """Return the sum of some fields of a process's file, by a thread that still has memory."""
+    # The process's name, on the first line, may hold any byte but a newline.
+    sums = (
+        sum(int(line.split()[1]) * 1024 for line in told.split(b"\n") if line.startswith(fields))
+        for told in tasks(pid, name)
+    )
+    return next(filter(None, sums), 0)
 
 
 def tree_bytes(pid: int) -> int:
