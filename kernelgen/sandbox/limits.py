@@ -12,7 +12,7 @@ _SCRATCH_BYTES = 4 * _GIBIBYTE
 # Together they are the whole: what is written is memory too.
 _SCRATCH_SHARE, _MEMORY_SHARE = 0.2, 0.8
 # nvcc, ninja and torch start threads by the number of cores; a fork bomb knows no number.
-_LEAST_PROCESSES, _PROCESSES_A_CORE = 4096, 64
+_PROCESSES, _PROCESSES_A_CORE = 512, 64
 _OPEN_FILES = 65536
 # nvcc's and gcc's text of one source with torch's headers has some 20 MB.
 _LARGEST_BUILT_BYTES = 256 << 20
@@ -32,7 +32,7 @@ def usual_limits() -> Limits:
         scratch_bytes=scratch_bytes,
         file_bytes=scratch_bytes,
         memory_bytes=int(free_bytes * _MEMORY_SHARE),
-        processes=max(_LEAST_PROCESSES, _PROCESSES_A_CORE * cores),
+        processes=_PROCESSES + _PROCESSES_A_CORE * cores,
         open_files=_OPEN_FILES,
     )
 
