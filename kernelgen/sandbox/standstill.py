@@ -6,14 +6,13 @@ what matters is not that the signal was sent but that the processes took no proc
 
 import contextlib
 import math
-import os
 import signal
 import time
 from collections.abc import Callable, Iterable
 
 import msgspec
 
-from kernelgen.sandbox.tree import send
+from kernelgen.sandbox.tree import send, tasks
 
 _FREEZE_TIMEOUT_S = 5.0
 # A thread inside the kernel stops before it returns to its code; a driver may keep it a while.
@@ -161,11 +160,8 @@ def _look_at(pids: Iterable[int]) -> tuple[float, dict[int, int]]:
 
 def _states(pid: int) -> dict[str, str]:
     """Return the states of a process's threads; none if it is gone."""
-    stats: dict[str, bytes] = {}
-    with contextlib.suppress(OSError):
-        for task in os.listdir(f"/proc/{pid}/task"):  # noqa: PTH208
-            stats[task] = _read(f"/proc/{pid}/task/{task}/stat")
-    return {task: chr(stat.rpartition(b") ")[2][0]) for task, stat in stats.items() if stat}
+    stats = (stat.split(b" ", 1) for stat in tasks(pid, "stat"))
+    return {task.decode(): chr(rest.rpartition(b") ")[2][0]) for task, rest in stats}
 
 
 def _in_calls(pid: int, states: dict[str, str]) -> dict[str, float]:

@@ -18,8 +18,11 @@ def tasks(pid: int, name: str) -> Iterator[bytes]:
     with contextlib.suppress(OSError):
         names = os.listdir(f"/proc/{pid}/task")  # noqa: PTH208
     for task in names:
-        with contextlib.suppress(OSError):
-            yield Path(f"/proc/{pid}/task/{task}/{name}").read_bytes()
+        with (
+            contextlib.suppress(OSError),
+            open(f"/proc/{pid}/task/{task}/{name}", "rb", buffering=0) as file,  # noqa: PTH123
+        ):
+            yield file.read()
 
 
 def children_of(pid: int) -> list[int]:
@@ -30,13 +33,18 @@ def children_of(pid: int) -> list[int]:
 def ancestors_of(pid: int) -> list[int]:
     """Return a process's parent, that one's parent and so on; as far as they are there."""
     found: list[int] = []
-    with contextlib.suppress(OSError):
-        while pid > 1:
-            # The name before it may hold anything, brackets and spaces included.
-            fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
-            pid = int(fields[1])
-            found.append(pid)
+    while pid > 1 and (fields := _stat(pid)):
+        pid = int(fields[1])
+        found.append(pid)
     return found
+
+
+def _stat(pid: int) -> list[bytes]:
+    """Return what the kernel says of a process, from its state on; nothing if it is gone."""
+    with contextlib.suppress(OSError):
+        # The name before it may hold anything, brackets and spaces included.
+        return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
+    return []
 
 
 def send(pids: Iterable[int], number: signal.Signals) -> None:
@@ -78,10 +86,7 @@ def children_cpu_s(pid: int) -> float:
 
 def _ticks(pid: int) -> list[int]:
     """Return a process's own time in user and in system mode, then its children's that ended."""
-    with contextlib.suppress(OSError):
-        fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
-        return [int(field) for field in fields[11:15]]
-    return []
+    return [int(field) for field in _stat(pid)[11:15]]
 
 
 def tasks_of(pid: int) -> int:

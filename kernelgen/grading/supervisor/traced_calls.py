@@ -92,9 +92,12 @@ class KernelCheck:
 
     @property
     def recorded(self) -> float:
-        """Share of the calls' time during which the profiler saw something run."""
-        shares = [c.trace.busy_us / c.trace.call_us for c in self._judged if c.trace.call_us]
-        return max(shares, default=0.0)
+        """Share of the time in which the profiler saw something run, of a batch if there is one.
+
+        A batch is as quick as what was timed. Another call could be filled with what is recorded.
+        """
+        traces = [call.trace for call in self._batch or self._calls]
+        return min((t.busy_us / t.call_us for t in traces if t.call_us), default=0.0)
 
     def add_looks(self, objection: str) -> None:
         """Take in why the traces do not tell what ran, "" if nothing speaks against them."""

@@ -22,7 +22,7 @@ from kernelgen.sandbox.standing import computes_in_a_library
 # half of the rest besides. Of more, the record shows enough to judge.
 _UNRECORDED, _MOST_RECORDED = 0.3, 0.4
 _SURE_OF_MORE, _SURE_OF_LESS = 8.0, -6.0  # log of the odds: a false alarm in three thousand
-_MOST_BATCHES = 50
+_MOST_BATCHES = 200  # beside other work, most looks find everything waiting for a turn
 _BATCH_MS, _MOST_CALLS = 12.0, 128
 # Of a call beside one that was timed, beside what load explains.
 _AS_QUICK, _NOISE_MS = 2.5, 1.5
