@@ -218,3 +218,23 @@ def test_what_a_fenced_file_would_build_is_found_too(tmp_path: Path) -> None:
     file.write_text(answer(SOLUTION.replace("BODY", "x") + BUILT))
     reply = capture_sources(file, None, tmp_path)
     assert [recipe.library for recipe in reply.recipes] == ["fenced.so"]
+
+
+@pytest.mark.parametrize(
+    ("source", "device"),
+    [
+        ('"""A __global__ kernel, by cuda_sources."""\nx = 1\n', "cpu"),
+        ("def f():\n    'import triton'\n    return 1  # __global__ void f()\n", "cpu"),
+        ("load_inline('f', cpp, cuda_sources=None)\n", "cpu"),
+        ("load_inline('f', cpp, cuda_sources = [ ], verbose=True)\n", "cpu"),
+        ("load_inline(\n    'f', cpp,\n    'x __global__ void f() {}')\n", "cuda"),
+        ("load_inline('f', cpp, cuda_sources=[SOURCE])\n", "cuda"),
+        ("load_inline('f', cpp, cuda_sources=None or SOURCE)\n", "cuda"),
+        ("import triton.language as tl\n", "cuda"),
+        ("def f():\n    from triton import jit\n", "cuda"),
+        ("CODE = '''\n__global__ void f() {}\n'''\n", "cuda"),
+        ("CODE = '''\n__global__ void f() {}\n'''\n)", "cuda"),
+    ],
+)
+def test_a_file_is_for_a_gpu_by_what_it_says_in_code(source: str, device: str) -> None:
+    assert read_solution(Path("x.py"), source.encode()).wants == device

@@ -87,12 +87,17 @@ def parse_python(text: str) -> ast.Module:
 
 def _require_few_tokens(text: str) -> None:
     """Refuse what takes the compiler seconds and gigabytes; long texts in quotes are one token."""
+    for token in itertools.islice(tokens_of(text), _MOST_TOKENS, None):
+        reason = f"more than {_MOST_TOKENS} words and signs, too many to be checked"
+        raise NotPythonError(token.start[0], reason, "")
+
+
+def tokens_of(text: str) -> Iterator[tokenize.TokenInfo]:
+    """Yield the first tokens of a text, as many as are looked at, as far as it is Python."""
     # Text that is not Python is the compiler's to say.
     with suppress(SyntaxError, tokenize.TokenError):
-        for count, token in enumerate(tokenize.generate_tokens(io.StringIO(text).readline)):
-            if count == _MOST_TOKENS:
-                reason = f"more than {_MOST_TOKENS} words and signs, too many to be checked"
-                raise NotPythonError(token.start[0], reason, "")
+        found = tokenize.generate_tokens(io.StringIO(text).readline)
+        yield from itertools.islice(found, _MOST_TOKENS + 1)
 
 
 def undefined_names(text: str, tree: ast.Module) -> tuple[NameUse, ...]:

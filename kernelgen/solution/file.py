@@ -1,11 +1,13 @@
 """A candidate as a file: its text, its hash, and which problem it says it solves."""
 
 import re
+import tokenize
 from pathlib import Path
 
 import msgspec
 
 from kernelgen.errors import UserError
+from kernelgen.problem.python_text import tokens_of
 from kernelgen.problem.record import Device, digest
 from kernelgen.problem.text import encodable
 from kernelgen.solution.answer import code_of
@@ -17,7 +19,11 @@ STAYS = "# stays in torch: "  # why
 GENERATED_NAME = re.compile(r"level_(\d+)_problem_(\d+)_sample_(\d+)_kernel\.py")
 # The one line of a rendered file's header that grading reads; hand-written files may carry it too.
 _HEADER = re.compile(r"^#\s*problem:\s*([\w.-]+)", re.MULTILINE)
-_CUDA_SIGNS = re.compile(r"__global__|cuda_sources|\bimport triton\b|\bfrom triton\b")
+# With a space around each token; an argument that is empty is no source.
+_CUDA_SIGNS = re.compile(
+    r"__global__|cuda_sources\b(?! = (?:None|''|\"\"|\[ \]) [,)])|\b(?:import|from) triton\b"
+)
+_BEGINNINGS = (tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT)  # of a statement, behind these
 _HEADER_LINES = 20
 LARGEST_BYTES = 2 << 20
 """Of a file: the largest that people and models write are a tenth of that."""
@@ -57,7 +63,8 @@ class SolutionFile(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def wants(self) -> Device:
         """Return the device that the file's source is written for."""
-        return "cuda" if _CUDA_SIGNS.search(self.text) else "cpu"
+        signs = _CUDA_SIGNS.search(self.text) and _CUDA_SIGNS.search(_without_remarks(self.text))
+        return "cuda" if signs else "cpu"
 
 
 def read_solution(path: Path, data: bytes | None = None) -> SolutionFile:
@@ -85,3 +92,14 @@ def read_bytes(path: Path) -> bytes:
     """Return a file's content, as far as it may be that of a solution, and a byte more."""
     with path.open("rb") as file:
         return file.read(LARGEST_BYTES + 1)
+
+
+def _without_remarks(text: str) -> str:
+    """Return a text's tokens but comments and docstrings."""
+    kept, before = list[str](), tokenize.NEWLINE
+    for token in tokens_of(text):
+        if token.type not in (tokenize.COMMENT, tokenize.NL):
+            if token.type != tokenize.STRING or before not in _BEGINNINGS:
+                kept.append(token.string)
+            before = token.type
+    return " ".join(kept)
