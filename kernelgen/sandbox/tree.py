@@ -79,14 +79,10 @@ def contained_process(keeper: int) -> int | None:
 
 def children_cpu_s(pid: int) -> float:
     """Return the processor time of all that a process has started and waited for, or still runs."""
-    ticks = _ticks(pid)[2:]
-    ticks += [n for child in processes_below(children_of(pid)) for n in _ticks(child)]
-    return sum(ticks) / os.sysconf("SC_CLK_TCK")
-
-
-def _ticks(pid: int) -> list[int]:
-    """Return a process's own time in user and in system mode, then its children's that ended."""
-    return [int(field) for field in _stat(pid)[11:15]]
+    # A process's own time in user and in system mode, then its children's that ended.
+    ticks = _stat(pid)[13:15]
+    ticks += [n for child in processes_below(children_of(pid)) for n in _stat(child)[11:15]]
+    return sum(map(int, ticks)) / os.sysconf("SC_CLK_TCK")
 
 
 def tasks_of(pid: int) -> int:

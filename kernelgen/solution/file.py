@@ -1,5 +1,6 @@
 """A candidate as a file: its text, its hash, and which problem it says it solves."""
 
+import itertools
 import re
 import tokenize
 from pathlib import Path
@@ -23,7 +24,8 @@ _HEADER = re.compile(r"^#\s*problem:\s*([\w.-]+)", re.MULTILINE)
 _CUDA_SIGNS = re.compile(
     r"__global__|cuda_sources\b(?! = (?:None|''|\"\"|\[ \]) [,)])|\b(?:import|from) triton\b"
 )
-_BEGINNINGS = (tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT)  # of a statement, behind these
+# Types of two tokens, of which the second is a statement.
+_REMARKS = {(end, tokenize.STRING) for end in (tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT)}
 _HEADER_LINES = 20
 LARGEST_BYTES = 2 << 20
 """Of a file: the largest that people and models write are a tenth of that."""
@@ -63,8 +65,7 @@ class SolutionFile(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def wants(self) -> Device:
         """Return the device that the file's source is written for."""
-        signs = _CUDA_SIGNS.search(self.text) and _CUDA_SIGNS.search(_without_remarks(self.text))
-        return "cuda" if signs else "cpu"
+        return "cuda" if _CUDA_SIGNS.search(_without_remarks(self.text)) else "cpu"
 
 
 def read_solution(path: Path, data: bytes | None = None) -> SolutionFile:
@@ -96,10 +97,7 @@ def read_bytes(path: Path) -> bytes:
 
 def _without_remarks(text: str) -> str:
     """Return a text's tokens but comments and docstrings."""
-    kept, before = list[str](), tokenize.NEWLINE
-    for token in tokens_of(text):
-        if token.type not in (tokenize.COMMENT, tokenize.NL):
-            if token.type != tokenize.STRING or before not in _BEGINNINGS:
-                kept.append(token.string)
-            before = token.type
-    return " ".join(kept)
+    tokens = [t for t in tokens_of(text) if t.type not in (tokenize.COMMENT, tokenize.NL)]
+    types = (tokenize.NEWLINE, *(token.type for token in tokens))
+    is_code = (pair not in _REMARKS for pair in itertools.pairwise(types))
+    return " ".join(token.string for token in itertools.compress(tokens, is_code))
