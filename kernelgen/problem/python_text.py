@@ -69,7 +69,10 @@ def parse_python(text: str) -> ast.Module:
     if "\0" in text:
         raise NotPythonError(text.count("\n", 0, text.index("\0")) + 1, "a null byte", "")
     if len(text) > _SHORT_CHARACTERS:
-        _require_few_tokens(text)
+        # More takes the compiler seconds and gigabytes; long texts in quotes are one token.
+        for token in itertools.islice(tokens_of(text), _MOST_TOKENS, None):
+            reason = f"more than {_MOST_TOKENS} words and signs, too many to be checked"
+            raise NotPythonError(token.start[0], reason, "")
     try:
         with _compiling():
             tree = ast.parse(text.removeprefix("\ufeff"))
@@ -83,13 +86,6 @@ def parse_python(text: str) -> ast.Module:
         line = text.count("\n", 0, error.start) + 1
         raise NotPythonError(line, "a lone surrogate, which is no character", "") from error
     return tree
-
-
-def _require_few_tokens(text: str) -> None:
-    """Refuse what takes the compiler seconds and gigabytes; long texts in quotes are one token."""
-    for token in itertools.islice(tokens_of(text), _MOST_TOKENS, None):
-        reason = f"more than {_MOST_TOKENS} words and signs, too many to be checked"
-        raise NotPythonError(token.start[0], reason, "")
 
 
 def tokens_of(text: str) -> Iterator[tokenize.TokenInfo]:

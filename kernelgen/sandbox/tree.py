@@ -113,8 +113,3 @@ def _memory(pid: int, name: str, *fields: bytes) -> int:
         for told in tasks(pid, name)
     )
     return next(filter(None, sums), 0)
-
-
-def tree_bytes(pid: int) -> int:
-    """Return the memory that a process and all below it keep from others, swapped out or not."""
-    return sum(own_bytes(one) for one in processes_below([pid]))

@@ -30,7 +30,7 @@ from kernelgen.grading.wire.trace import Trace
 from kernelgen.sandbox.record import Containment, Plan
 from kernelgen.sandbox.standing import computes_in_a_library
 from kernelgen.sandbox.standstill import Ended, Unrest
-from kernelgen.sandbox.tree import tree_bytes
+from kernelgen.sandbox.tree import own_bytes, processes_below
 from kernelgen.sandbox.watch import OverLimit
 from kernelgen.solution.file import SolutionFile
 
@@ -223,7 +223,8 @@ class Dialogue:
 
         Without what every fork begins with: the server's imports, most of a GB with a CUDA torch.
         """
-        return max(0, tree_bytes(self.host.pid) - self._server.own_bytes())
+        held = sum(map(own_bytes, processes_below([self.host.pid])))
+        return max(0, held - self._server.own_bytes())
 
     def close(self) -> str:
         """End the candidate; return the end of what it printed."""
