@@ -26,7 +26,7 @@ from kernelgen.grading.wire.device_errors import is_device_loss
 from kernelgen.problem.library import load_problem
 from kernelgen.problem.record import Device, Problem
 from kernelgen.sandbox.record import Plan
-from kernelgen.sandbox.tree import tree_bytes
+from kernelgen.sandbox.tree import own_bytes, processes_below
 
 HERE = Path(__file__).parent
 HONEST = HERE / "candidates" / "honest_softmax.py"
@@ -300,6 +300,11 @@ def test_a_share_beyond_what_the_problem_takes_is_blamed(
     assert (why is not None) is blamed
     if why is not None:
         assert f"held {held / 1e9:.3g} GB" in why
+
+
+def tree_bytes(pid: int) -> int:
+    """Return the memory that a process and all below it keep from others."""
+    return sum(map(own_bytes, processes_below([pid])))
 
 
 def test_the_memory_of_a_process_and_its_children_is_counted() -> None:

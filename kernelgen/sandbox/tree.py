@@ -6,8 +6,6 @@ import signal
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-_OWN = (b"RssAnon:", b"RssShmem:", b"VmSwap:")
-
 
 def tasks(pid: int, name: str) -> Iterator[bytes]:
     """Yield a file of the kernel's about each thread of a process; none if it is gone.
@@ -102,7 +100,7 @@ def resident_bytes(pids: Iterable[int], limit_bytes: int) -> int:
 
 def own_bytes(pid: int) -> int:
     """Return the memory that a process keeps from others, swapped out or not; 0 if it has ended."""
-    return _memory(pid, "status", *_OWN)
+    return _memory(pid, "status", b"RssAnon:", b"RssShmem:", b"VmSwap:")
 
 
 def _memory(pid: int, name: str, *fields: bytes) -> int:
