@@ -40,9 +40,8 @@ def computes_in_a_library(pids: Iterable[int], *, shown: bool = False) -> bool |
     for pid in pids:
         try:
             mappings: list[Mapping] = []
-            for task in os.listdir(f"/proc/{pid}/task"):  # noqa: PTH208
-                # The process's own files tell of its first thread, which may have ended.
-                thread = Path(f"/proc/{pid}/task/{task}")
+            # The process's own files tell of its first thread, which may have ended.
+            for thread in Path(f"/proc/{pid}/task").iterdir():
                 where = (thread / "syscall").read_text(encoding="ascii").split()
                 # A number of a system call comes first where the thread was in one, as when it
                 # waits; and both addresses are 0 of a process that has ended.

@@ -223,9 +223,8 @@ class Dialogue:
 
         Without what every fork begins with: the server's imports, most of a GB with a CUDA torch.
         """
-        return max(
-            0, sum(map(own_bytes, processes_below([self.host.pid]))) - self._server.own_bytes()
-        )
+        held = sum(map(own_bytes, processes_below([self.host.pid])))
+        return max(0, held - self._server.own_bytes())
 
     def close(self) -> str:
         """End the candidate; return the end of what it printed."""
