@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import click
@@ -149,6 +150,35 @@ def test_list_is_one_line_a_problem_when_piped() -> None:
     assert "spatial=512x512" in groupnorm[2]
     assert groupnorm[3] == "11"
     assert groupnorm[-1] == "1/35"
+
+
+def test_a_list_reads_again_what_has_changed_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    (tmp_path / "problems").mkdir()
+    mine = tmp_path / "problems" / "mine.yaml"
+    text = (problems_folder() / "softmax.yaml").read_text()
+    mine.write_text(text)
+    first = run("list").stdout
+    read: list[Path] = []
+    monkeypatch.setattr("kernelgen.problem.yaml_file.read_raw", reading(read))
+    assert (run("list").stdout, read) == (first, [])
+
+    mine.write_text(text.replace("summary: ", "summary: changed, ", 1))
+    assert "mine\tchanged, " in run("list").stdout
+    assert read == [Path("problems/mine.yaml")]
+    (tmp_path / "cache" / "kernelgen" / "problems.json").write_text("{")
+    assert "mine\tchanged, " in run("list").stdout
+
+
+def reading(read: list[Path]) -> Callable[[Path], bytes]:
+    def read_raw(path: Path) -> bytes:
+        read.append(path)
+        return path.read_bytes()
+
+    return read_raw
 
 
 @pytest.mark.parametrize(("width", "whole"), [(120, True), (40, False)])

@@ -1,17 +1,20 @@
 """`kernelgen list`: the problems that have a name."""
 
+import contextlib
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
 
-from kernelgen.errors import ExitCode, ProblemError
+from kernelgen import __version__
+from kernelgen.build.toolchain import cache_folder
+from kernelgen.destination import write_whole
+from kernelgen.errors import ExitCode, ProblemError, UserError
 from kernelgen.problem.library import problem_files
 from kernelgen.problem.record import ConstantValue
-from kernelgen.problem.yaml_file import read_yaml_problem
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -42,6 +45,10 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     path: str
 
 
+Index = dict[str, tuple[str, dict[str, Any]]]
+"""Path of a problem's file -> its state, and the fields of its row in that state."""
+
+
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 def command(*, as_json: bool) -> int:
@@ -50,7 +57,7 @@ def command(*, as_json: bool) -> int:
     On a terminal this is a table; piped, it is a heading and one line a problem, with tabs.
     """
     files = problem_files()
-    rows = [row for row in map(_row, files) if row is not None]
+    rows = _rows(files)
     if as_json:
         click.echo(msgspec.json.format(msgspec.json.encode(rows)).decode())
     elif sys.stdout.isatty():
@@ -64,28 +71,56 @@ def command(*, as_json: bool) -> int:
     return ExitCode.OK if len(rows) == len(files) else ExitCode.USAGE
 
 
+def _rows(files: tuple[Path, ...]) -> list[Row]:
+    """Return the rows of files that can be read; those of unchanged files from the index."""
+    place, known, index = None, Index(), Index()
+    with contextlib.suppress(OSError, UserError, msgspec.MsgspecError):
+        place = cache_folder() / "problems.json"
+        known = msgspec.json.decode(place.read_bytes(), type=Index)
+    rows = []
+    for file in files:
+        path, state = str(file.absolute()), _state(file)
+        kept, fields = known.get(path, ("", {}))
+        if (row := Row(**fields) if kept == state else _row(file)) is not None:
+            index[path] = (state, msgspec.to_builtins(row))
+            solution = Path("solutions") / f"{row.name}.py"
+            found = str(solution) if solution.is_file() else None
+            rows.append(msgspec.structs.replace(row, path=str(file), solution=found))
+    if place is not None and any(known.get(path) != entry for path, entry in index.items()):
+        with contextlib.suppress(OSError, UserError):  # without one, the next list takes longer
+            write_whole(msgspec.json.encode(known | index), place, make_folders=True)
+    return rows
+
+
+def _state(file: Path) -> str:
+    """Return a text that changes with a problem's file, and with kernelgen."""
+    found = file.stat()
+    return f"{__version__} {found.st_mtime_ns} {found.st_size}"
+
+
 def _row(file: Path) -> Row | None:
     """Return a problem's row, or None for a broken file, which does not hide the others."""
+    from kernelgen.problem.yaml_file import read_yaml_problem
+
     try:
         problem = read_yaml_problem(file)
     except ProblemError as error:
         click.echo(f"error: {error}", err=True)
         return None
-    solution = Path("solutions") / f"{problem.name}.py"
     return Row(
         name=problem.name,
         summary=problem.summary,
         constants=problem.constants,
         cases=len(problem.all_cases()),
-        solution=str(solution) if solution.is_file() else None,
+        solution=None,
         kernelbench=problem.kernelbench or None,
-        path=str(problem.path),
+        path=str(file),
     )
 
 
 def in_short(value: ConstantValue) -> str:
     """Return a constant as one would say it: 512x512 for a shape."""
-    if isinstance(value, tuple):
+    if isinstance(value, tuple | list):  # a list where it was read from JSON
         return "x".join(in_short(part) for part in value) or "()"
     return str(value)
 

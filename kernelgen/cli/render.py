@@ -16,6 +16,7 @@ from kernelgen.problem.record import Backend, Problem
 from kernelgen.problem.schedules import architecture_of
 from kernelgen.rendering.files import SOLUTION_FOLDERS, difference, write_if_different
 from kernelgen.rendering.solution import render, render_reference
+from kernelgen.report.console import busy
 from kernelgen.solution.file import NO_KERNEL, STAYS
 
 
@@ -127,13 +128,12 @@ def command(  # noqa: PLR0913 - one parameter an option
     backends: list[Backend] = [backend or "cuda"]
     if everything and check and backend is None and output is None and arch is None:
         backends = ["cuda", "cpp"]
-    texts = {
-        output or SOLUTION_FOLDERS[each] / f"{problem.name}.py": render(
-            problem, each, settings, arch
-        )
-        for problem in problems
-        for each in backends
-    }
+    texts = {}
+    for problem in problems:
+        with busy(f"{problem.name}: torch traces its Model, kernels are chosen"):
+            for each in backends:
+                path = output or SOLUTION_FOLDERS[each] / f"{problem.name}.py"
+                texts[path] = render(problem, each, settings, arch)
     _finish(texts, check=check)
     return ExitCode.OK
 

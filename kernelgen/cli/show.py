@@ -9,6 +9,7 @@ from kernelgen.installation import recorded_calibration
 from kernelgen.problem.library import load_problem
 from kernelgen.problem.record import Case, Problem
 from kernelgen.rendering.schedule_table import in_words
+from kernelgen.report.console import busy
 from kernelgen.report.printable import printable
 
 
@@ -54,7 +55,8 @@ def _plan(problem: Problem) -> None:
 
     calibration, of = _rates()
     try:
-        plan = plan_of(problem, "cuda", calibration)
+        with busy(f"{problem.name}: torch traces its Model"):
+            plan = plan_of(problem, "cuda", calibration)
     except NoGraphError as error:
         _heading("\nPlan")
         click.echo(f"  {'all stays in torch':<18} {printable(error.why)}")

@@ -9,9 +9,7 @@ from pathlib import Path
 
 from kernelgen.errors import UserError
 from kernelgen.installation import problems_folder
-from kernelgen.problem.kernelbench_file import read_kernelbench_problem
 from kernelgen.problem.record import Problem
-from kernelgen.problem.yaml_file import read_yaml_problem
 
 _YAML = (".yaml", ".yml")
 
@@ -28,6 +26,10 @@ def load_problem(name_or_path: str | Path, beside: Path | None = None) -> Proble
         ProblemError: the file cannot be read or is wrong.
         UserError: no problem has that name, or the path has another ending.
     """
+    # PyYAML takes as long to import as `kernelgen list` takes for all else.
+    from kernelgen.problem.kernelbench_file import read_kernelbench_problem
+    from kernelgen.problem.yaml_file import read_yaml_problem
+
     path = Path(name_or_path)
     if path.suffix in _YAML:
         return read_yaml_problem(path)
@@ -55,7 +57,7 @@ def all_problems() -> tuple[Problem, ...]:
     Raises:
         ProblemError: one of the files cannot be read or is wrong.
     """
-    return tuple(read_yaml_problem(file) for file in problem_files())
+    return tuple(map(load_problem, problem_files()))
 
 
 def problem_names() -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 import os
 import sys
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TypeVar
 
@@ -44,6 +45,12 @@ def console_for(*, stderr: bool) -> Console:
         force_interactive=None if terminal else False,
         width=None if terminal or "COLUMNS" in os.environ else WIDTH,
     )
+
+
+def busy(what: str) -> AbstractContextManager[object]:
+    """Return a context in which a terminal shows what takes its time."""
+    console = console_for(stderr=True)
+    return console.status(what) if console.is_interactive else nullcontext()
 
 
 def tracked(items: Iterable[Item], what: str) -> Iterable[Item]:
