@@ -1,6 +1,7 @@
 """`kernelgen compare`: files, options, output and exit codes."""
 
 import io
+import json
 import re
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from kernelgen.cli import program
 from kernelgen.comparison.comparing import compare
 from kernelgen.comparison.record import Compared, Comparison, Outcome
 from kernelgen.comparison.table import show
-from kernelgen.grading.verdict import Run, Status
+from kernelgen.grading.verdict import Run, Status, Verdict
 from kernelgen.report.json_report import write
 from kernelgen.report.reading import Recorded
 
@@ -189,3 +190,37 @@ def test_the_page_explains_every_outcome_and_option() -> None:
     options = set(re.findall(r"^\s+(?:-q, )?(--[a-z-]+)", help_text, re.MULTILINE)) - {"--help"}
     assert all(option in PAGE for option in options)
     assert len(options) == 4
+
+
+def test_two_models_are_compared_by_problem_with_the_best_of_their_samples(tmp_path: Path) -> None:
+    def sample(number: int, sample: int) -> str:
+        return f"runs/x/level_1_problem_{number}_sample_{sample}_kernel.py"
+
+    def quick(number: int, ms: float, n: int = 0) -> Verdict:
+        return timed(sample(number, n), timing(ms, seed=number + n), problem=f"{number}_Name")
+
+    def wrong(number: int, n: int = 0) -> Verdict:
+        path = sample(number, n)
+        return failed(Status.WRONG_VALUES, path, problem=f"{number}_Name")
+
+    first = run_of(quick(19, 5.0), quick(2, 3.0), wrong(2, 1), wrong(3), quick(4, 1.0), wrong(5))
+    other = run_of(quick(19, 9.0), quick(19, 4.0, 1), quick(2, 3.0), quick(3, 1.0), wrong(5))
+    paths = written(tmp_path, first, other)
+    result = invoke(*paths, "--models", "--json", str(tmp_path / "both.json"))
+    table, figures, sums = result.stdout.rstrip("\n").split("\n\n")
+    assert result.exit_code == 0
+    rows = [re.split(r" {2,}", row.strip()) for row in table.splitlines()[2:]]
+    assert [(row[0], row[-1]) for row in rows] == [
+        ("1/2 Name", "-"),
+        ("1/3 Name", "new"),
+        ("1/4 Name", "-"),
+        ("1/5 Name", "-"),
+        ("1/19 Name", "new"),
+    ]
+    assert rows[1][1:3] == ["WRONG_VALUES", rows[1][2]]
+    assert re.search(r"pass rate +3 of 6 solutions, 50% +4 of 5 solutions, 80% *\n", figures)
+    assert re.search(r"pass@1 +50% of 5 problems +75% of 4 problems *\n", figures)
+    assert re.search(r"fast_1 vs eager +50% +80% *\n", figures)
+    assert sums == "old wins 0, new wins 2, 1 same, 1 still fails, 1 in old alone"
+    both = json.loads((tmp_path / "both.json").read_text())
+    assert both["figures"]["fast_1 vs eager"] == ["50%", "80%"]

@@ -124,7 +124,7 @@ def test_level_problems_and_samples_choose(tmp_path: Path) -> None:
         for problem in (1, 2, 3, 23):
             for sample in (0, 1):
                 generated(tmp_path, level, problem, sample, "")
-    wanted = Wanted(level=2, problems={1, 2, 23}, sample_ids={1})
+    wanted = Wanted(levels={2}, problems={1, 2, 23}, sample_ids={1})
     files = generated_files([tmp_path], wanted)
     assert [(one.level, one.problem, one.sample) for one in files] == [
         (2, 1, 1),
@@ -282,8 +282,8 @@ def test_all_files_are_graded_on_the_gpu_where_there_is_one(
     monkeypatch.setattr("kernelgen.cli.kernelbench.has_gpu_driver", lambda: gpus > 0)
     for asked, chosen in (("auto", usual), ("cpu", "cpu")):
         given: dict[str, Any] = {
-            "kernelbench": bench,
-            "level": None,
+            "path": bench,
+            "levels": None,
             "problems": None,
             "sample_ids": None,
         }

@@ -12,7 +12,7 @@ from rich.console import Console
 from kernelgen.grading.timing.times import Speedup
 from kernelgen.grading.verdict import Owner, Run, Status, Verdict
 from kernelgen.report.run_table import show
-from kernelgen.report.suite import FAST_P, baselines_of, mean_speedup, suite_facts
+from kernelgen.report.suite import FAST_P, baselines_of, mean_speedup, pass_at, suite_facts
 
 
 def timed(name: str, problem: str, **speedups: tuple[float, float, float]) -> Verdict:
@@ -94,7 +94,8 @@ def test_the_best_solution_of_each_problem_is_taken_baseline_by_baseline() -> No
 
 def test_solutions_of_unknown_problems_are_not_of_one_problem() -> None:
     lost = [failed(Status.BROKEN_CONTRACT, name, problem="") for name in ("a.py", "b.py")]
-    assert list(suite_facts(run_of(*lost))) == [("pass rate", "0 of 2 solutions, 0%")]
+    none = "0 of 2 solutions, 0%"
+    assert list(suite_facts(run_of(*lost))) == [("pass rate", none), ("compile rate", none)]
 
 
 def test_baselines_stand_in_a_fixed_order() -> None:
@@ -102,6 +103,17 @@ def test_baselines_stand_in_a_fixed_order() -> None:
         name: Speedup(median=1.0, ci95=(0.9, 1.1)) for name in ("z", "compile", "b", "eager")
     }))  # fmt: skip
     assert baselines_of(run_of(many)) == ("eager", "compile", "b", "z")
+
+
+def test_pass_at_k_is_the_chance_that_one_of_k_samples_passes() -> None:
+    assert pass_at(1, 4, 1) == pytest.approx(1 / 4)
+    assert pass_at(2, 4, 1) == pytest.approx(1 / 2)  # three of the six pairs
+    assert (pass_at(3, 4, 2), pass_at(4, 4, 0)) == (1.0, 0.0)
+    tried = [failed(Status.BUILD_ERROR, f"{n}.py", problem=p) for n in range(3) for p in "ab"]
+    run = run_of(*tried, passed("good.py", problem="a", timing=None))
+    assert fact(run, "pass@1") == "12% of 2 problems"
+    assert fact(run, "pass@3") == "38% of 2 problems"
+    assert fact(run, "compile rate") == "1 of 7 solutions, 14%"
 
 
 def test_an_empty_run_has_no_figures() -> None:
@@ -115,6 +127,7 @@ def test_the_figures_in_words() -> None:
     assert facts == [
         ("not judged, and in no figure below", "1 (fault.py)"),
         ("pass rate", "4 of 5 solutions, 80%"),
+        ("compile rate", "4 of 5 solutions, 80%"),
         ("vs eager", "1 faster, 1 same, 1 slower; geometric mean 1.00x over 3 of 5 solutions"),
         (
             "fast_p vs eager",

@@ -6,7 +6,7 @@ import click
 
 from kernelgen.cli import options
 from kernelgen.comparison.comparing import compare
-from kernelgen.comparison.table import show
+from kernelgen.comparison.table import show, show_models
 from kernelgen.errors import ExitCode
 from kernelgen.report.console import show_and_write
 from kernelgen.report.reading import read_run
@@ -28,24 +28,43 @@ from kernelgen.report.reading import read_run
     is_flag=True,
     help="Compare although the device, torch or CUDA is not the same.",
 )
+@click.option(
+    "--models",
+    is_flag=True,
+    help="Two models' answers: the best of each problem, who wins, and their figures.",
+)
 @options.json()
 @click.option(
     "-q", "--quiet", is_flag=True, help="Only rows that are a reason to fail, and the sums."
 )
 def command(  # noqa: PLR0913 - one parameter an option
-    old: Path, new: Path, *, bound: float, across_devices: bool, json: Path | None, quiet: bool
+    old: Path,
+    new: Path,
+    *,
+    bound: float,
+    across_devices: bool,
+    models: bool,
+    json: Path | None,
+    quiet: bool,
 ) -> int:
-    """Compare two reports that `kernelgen grade --json` wrote.
+    """Compare two reports that `kernelgen grade --json` wrote, of one code or of two models.
 
     Of a solution that passed in both, the interval of its old time over its new one decides. A
     machine that is slower today slows baselines too: see the speedups, which stand side by side.
 
-    Exit code: 0 nothing got worse, 1 a solution broke or is slower by more than the bound, 2 a
-    mistake in the command or runs that cannot be compared, 3 a solution that passed could not be
-    judged again.
+    Exit code: 0 nothing got worse, or --models, 1 a solution broke or is slower by more than the
+    bound, 2 a mistake in the command or runs that cannot be compared, 3 a solution that passed
+    could not be judged again.
     """
     found = compare(
-        read_run(old), read_run(new), bound_percent=bound, across_devices=across_devices
+        read_run(old),
+        read_run(new),
+        bound_percent=bound,
+        across_devices=across_devices,
+        models=models,
     )
+    if models:
+        show_and_write(found, lambda console: show_models(found, console), json)
+        return ExitCode.OK
     show_and_write(found, lambda console: show(found, console, quiet=quiet), json)
     return ExitCode(found.exit_code)

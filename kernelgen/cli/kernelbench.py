@@ -19,29 +19,13 @@ from kernelgen.problem.library import problem_names
 from kernelgen.problem.record import Problem
 from kernelgen.solution.file import GENERATED_NAME
 
-PATH = click.option(
-    "--kernelbench",
-    type=options.PATH,
-    metavar="PATH",
-    help="KernelBench's checkout: grade its generated files, each on its own problem.",
-)
-LEVEL = click.option(
-    "--level", type=click.IntRange(min=1), metavar="L", help="Of KernelBench's, only this level."
-)
-PROBLEMS = click.option(
-    "--problems", type=options.numbers_of, metavar="1-10,23", help="Only these of its problems."
-)
-RUN_OPTIONS = (
-    PATH,
-    LEVEL,
-    PROBLEMS,
-    click.option(
-        "--sample-ids", type=options.numbers_of, metavar="0,1", help="Only these samples."
-    ),
-)
 PROBLEM_OPTIONS = (
     click.option(
-        "--kernelbench", "path", type=options.PATH, metavar="PATH", help="KernelBench's checkout."
+        "--kernelbench",
+        "path",
+        type=options.PATH,
+        metavar="PATH",
+        help="KernelBench's checkout, with the problems.",
     ),
     click.option(
         "--level",
@@ -50,7 +34,18 @@ PROBLEM_OPTIONS = (
         metavar="1-3",
         help="Only these levels of it; else all.",
     ),
-    PROBLEMS,
+    click.option(
+        "--problems",
+        type=options.numbers_of,
+        metavar="1-10,23",
+        help="Only these of its problems.",
+    ),
+)
+RUN_OPTIONS = (
+    *PROBLEM_OPTIONS,
+    click.option(
+        "--sample-ids", type=options.numbers_of, metavar="0,1", help="Only these samples."
+    ),
 )
 
 
@@ -98,8 +93,8 @@ def run_folders(paths: tuple[Path, ...], given: dict[str, Any]) -> RunFolders | 
     Raises:
         UserError: a path holds none, no problem can be read, or options do not go together.
     """
-    path = given.pop("kernelbench")
-    chosen = {name: given.pop(name) for name in ("level", "problems", "sample_ids")}
+    path = given.pop("path")
+    chosen = {name: given.pop(name) for name in ("levels", "problems", "sample_ids")}
     if path is None:
         _refuse_without_checkout(**chosen)
         _refuse_runs(paths, given)
@@ -130,7 +125,8 @@ def run_folders(paths: tuple[Path, ...], given: dict[str, Any]) -> RunFolders | 
 def _refuse_without_checkout(**chosen: object) -> None:
     for name, value in chosen.items():
         if value is not None:
-            raise UserError(f"--{name.replace('_', '-')} goes with --kernelbench PATH; add it")
+            option = "level" if name == "levels" else name.replace("_", "-")
+            raise UserError(f"--{option} goes with --kernelbench PATH; add it")
 
 
 def _refuse_runs(paths: tuple[Path, ...], given: dict[str, Any]) -> None:
@@ -157,7 +153,7 @@ def problem_files(
         UserError: there are none.
     """
     if path is None:
-        _refuse_without_checkout(level=levels, problems=problems)
+        _refuse_without_checkout(levels=levels, problems=problems)
         return ()
     checkout = Checkout(path)
     found = tuple(

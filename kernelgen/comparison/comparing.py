@@ -11,6 +11,8 @@ from kernelgen.grading.timing.statistics import resolution_ms, unpaired_speedup
 from kernelgen.grading.timing.times import CANDIDATE, Speedup, Timing
 from kernelgen.grading.verdict import Owner, Run, Verdict
 from kernelgen.report.reading import Recorded
+from kernelgen.report.suite import figures
+from kernelgen.report.table import problem_of
 
 _FEWEST_SAMPLES = 2
 # Facts on which the time of the same kernel depends.
@@ -26,7 +28,12 @@ Change = tuple[Outcome, Speedup | None, str]
 
 
 def compare(
-    old: Recorded, new: Recorded, *, bound_percent: float, across_devices: bool = False
+    old: Recorded,
+    new: Recorded,
+    *,
+    bound_percent: float,
+    across_devices: bool = False,
+    models: bool = False,
 ) -> Comparison:
     """Compare two runs.
 
@@ -35,6 +42,7 @@ def compare(
         new: the later one.
         bound_percent: by how much more time a solution may take, at least 0.
         across_devices: compare also where the machines differ in what times depend on.
+        models: compare the best solutions of each problem, whatever their files are called.
 
     Raises:
         UserError: the machines differ, and that was not allowed; no solution is in both runs.
@@ -45,11 +53,12 @@ def compare(
             f"{old.name} and {new.name} are not of one machine: {'; '.join(different)}. Times say "
             "little across machines; grade both on one, or give --across-devices"
         )
-    matched = pairs(old.run.verdicts, new.run.verdicts)
+    matched = (best_pairs if models else pairs)(old.run.verdicts, new.run.verdicts)
     if not any(before is not None and after is not None for before, after in matched):
+        rule = "by path, else by problem and file name; of two models by problem, with --models"
         raise UserError(
-            f"{old.name} and {new.name}: no solution is in both; they are matched by path, else by "
-            "problem and file name"
+            f"{old.name} and {new.name}: no {'problem' if models else 'solution'} is in both; "
+            f"solutions are matched {rule}"
         )
     gravest_first = list(Outcome)
     solutions = [_compared(pair, bound_percent) for pair in matched]
@@ -61,7 +70,13 @@ def compare(
         bound_percent=bound_percent,
         differences=different,
         solutions=tuple(solutions),
+        figures=_side_by_side(old.run, new.run) if models else {},
     )
+
+
+def _side_by_side(old: Run, new: Run) -> dict[str, tuple[str, str]]:
+    before, after = dict(figures(old)), dict(figures(new))
+    return {name: (before.get(name, ""), after.get(name, "")) for name in before | after}
 
 
 def pairs(old: Sequence[Verdict], new: Sequence[Verdict]) -> list[Pair]:
@@ -79,6 +94,25 @@ def pairs(old: Sequence[Verdict], new: Sequence[Verdict]) -> list[Pair]:
     ]
     known = {id(one) for one, _ in found}
     return [*found, *((one, None) for one in before.values() if id(one) not in known)]
+
+
+def best_pairs(old: Sequence[Verdict], new: Sequence[Verdict]) -> list[Pair]:
+    """Return the best verdicts on each problem, old and new; None where a run has none."""
+    before, after = _best_by_problem(old), _best_by_problem(new)
+    return [(before.get(one), after.get(one)) for one in before | after]
+
+
+def _best_by_problem(verdicts: Iterable[Verdict]) -> dict[str, Verdict]:
+    """Return one that passed before one that did not, then the quickest."""
+
+    def rank(one: Verdict) -> tuple[bool, float]:
+        return one.passed, -math.inf if one.timing is None else -one.timing.candidate_ms
+
+    best: dict[str, Verdict] = {}
+    for one in verdicts:
+        name = problem_of(one.problem, one.solution)
+        best[name] = max(best.get(name, one), one, key=rank)
+    return best
 
 
 def _by_name(verdicts: Iterable[Verdict]) -> dict[tuple[str, str], Verdict]:

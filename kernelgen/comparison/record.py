@@ -69,7 +69,7 @@ class Compared(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     remark: str = ""
 
 
-class Comparison(msgspec.Struct, frozen=True, kw_only=True):
+class Comparison(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Two runs beside each other.
 
     Attributes:
@@ -77,7 +77,9 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
         old, new: the files, as they were given.
         bound_percent: by how much more time a solution may take.
         differences: of what times depend on, in words; only where these were allowed.
-        solutions: the gravest outcome first, then by problem and path.
+        solutions: the gravest outcome first, then by problem and path; of two models, the new
+            one's best of each problem.
+        figures: of two models, name -> the figure of both.
     """
 
     schema: int
@@ -86,6 +88,7 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     bound_percent: float
     differences: tuple[str, ...]
     solutions: tuple[Compared, ...]
+    figures: dict[str, tuple[str, str]] = {}
 
     def count(self, outcome: Outcome) -> int:
         """Return how many solutions have that outcome."""

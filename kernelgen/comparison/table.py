@@ -1,16 +1,32 @@
 """A comparison of two runs on a console: remarks, the table, what bears on all, the counts."""
 
+import operator
 from collections.abc import Iterator
+from pathlib import Path
 
+import msgspec
 from rich.console import Console
 
 from kernelgen.comparison.record import Compared, Comparison, Outcome
 from kernelgen.errors import ExitCode
 from kernelgen.report.columns import Tone, decimal, speedup_text
+from kernelgen.report.plan import cut
 from kernelgen.report.printable import printable
-from kernelgen.report.table import Column, Line, indented, print_line, print_table
+from kernelgen.report.table import (
+    Column,
+    Line,
+    indented,
+    number_order,
+    print_line,
+    print_table,
+    problem_of,
+)
 
 _FAILURES = (Outcome.BROKE, Outcome.REGRESSED, Outcome.NOT_JUDGED)
+_OTHER_MACHINES = "warning: other machines, whose times say little"
+_PROBLEM_CELLS = 32
+_WON = ((Outcome.BROKE, Outcome.REGRESSED, Outcome.SLOWER), (Outcome.MENDED, Outcome.FASTER))
+"""Outcomes by which the first of two models is better, and the second."""
 _TONES = {
     Outcome.BROKE: Tone.BAD,
     Outcome.REGRESSED: Tone.BAD,
@@ -37,6 +53,55 @@ def show(comparison: Comparison, console: Console, *, quiet: bool) -> None:
         console.print()
     for line in _closing_lines(comparison):
         print_line(line, console)
+
+
+def show_models(comparison: Comparison, console: Console) -> None:
+    """Print two models' results of each problem, who wins, and their figures side by side."""
+    names = [Path(name).stem for name in (comparison.old, comparison.new)]
+    if names[0] == names[1]:
+        names = [comparison.old, comparison.new]
+
+    def ms_of(one: Compared, which: int) -> str:
+        status, time_ms = ((one.old_status, one.old_ms), (one.new_status, one.new_ms))[which]
+        return decimal(time_ms) or ("" if status is None else status.value)
+
+    def winner(one: Compared) -> str:
+        return next((name for name, won in zip(names, _WON, strict=True) if one.outcome in won), "")
+
+    rows = sorted(comparison.solutions, key=lambda one: number_order(_problem(one)))
+    print_table(
+        [
+            Column(heading="problem", cell=lambda one: cut(_problem(one), _PROBLEM_CELLS)),
+            Column(heading=f"{names[0]}\nms", cell=lambda one: ms_of(one, 0), number=True),
+            Column(heading=f"{names[1]}\nms", cell=lambda one: ms_of(one, 1), number=True),
+            msgspec.structs.replace(_COLUMNS[-1], heading=f"{names[1]} as fast\n[95 %]", rank=1),
+            Column(heading="better", cell=winner),
+        ],
+        rows,
+        console,
+    )
+    console.print()
+    figures = [(name, *both) for name, both in comparison.figures.items()]
+    columns = [
+        Column[tuple[str, str, str]](heading=heading, cell=operator.itemgetter(index))
+        for index, heading in enumerate(("figure", *names))
+    ]
+    print_table(columns, figures, console)
+    console.print()
+    for words in comparison.differences:
+        print_line(Line(text=f"{_OTHER_MACHINES}: {words}", style="yellow"), console)
+    won = [sum(map(comparison.count, outcomes)) for outcomes in _WON]
+    told = [f"{name} wins {count}" for name, count in zip(names, won, strict=True)]
+    alone = {Outcome.GONE: names[0], Outcome.NEW: names[1]}
+    for outcome in (Outcome.SAME, Outcome.FAILS, *alone, Outcome.NOT_JUDGED, Outcome.NOT_COMPARED):
+        if count := comparison.count(outcome):
+            word = f"in {alone[outcome]} alone" if outcome in alone else outcome.value
+            told.append(f"{count} {word}")
+    print_line(Line(text=", ".join(told), style="bold"), console)
+
+
+def _problem(one: Compared) -> str:
+    return problem_of(one.problem, one.solution)
 
 
 def _tone(one: Compared) -> Tone:
@@ -84,8 +149,7 @@ def _speedups(baseline: str) -> Column[Compared]:
 
 def _closing_lines(comparison: Comparison) -> Iterator[Line]:
     for words in comparison.differences:
-        text = f"warning: other machines, whose times say little: {words}"
-        yield Line(text=text, style="yellow")
+        yield Line(text=f"{_OTHER_MACHINES}: {words}", style="yellow")
     counts = [
         f"{comparison.count(outcome)} {outcome.value}"
         for outcome in Outcome

@@ -28,13 +28,13 @@ def file_name(level: int, problem: int) -> str:
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     """Which of the files are meant; None is all."""
 
-    level: int | None = None
+    levels: Collection[int] | None = None
     problems: Collection[int] | None = None
     sample_ids: Collection[int] | None = None
 
     def __contains__(self, file: Generated) -> bool:
         return (
-            self.level in (None, file.level)
+            (self.levels is None or file.level in self.levels)
             and (self.problems is None or file.problem in self.problems)
             and (self.sample_ids is None or file.sample in self.sample_ids)
         )

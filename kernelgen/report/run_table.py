@@ -1,7 +1,6 @@
 """A run on a console: details first, then the table, the figures of a suite, and the summary."""
 
 import math
-import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,11 +18,18 @@ from kernelgen.report.suite import (
     some,
     suite_facts,
 )
-from kernelgen.report.table import Column, Line, print_line, print_table, short_names
+from kernelgen.report.table import (
+    Column,
+    Line,
+    number_order,
+    print_line,
+    print_table,
+    problem_of,
+    short_names,
+)
 from kernelgen.solution.file import GENERATED_NAME
 
 _WARNING_LINES = 5
-_PARTS = re.compile(r"(\d+)")
 _NOTHING = {
     Status.NO_DEVICE: "anything but the build, there is no device",
     Status.INVALID_PROBLEM: "the solution, its problem verifies nothing",
@@ -64,9 +70,7 @@ def ordered(run: Run) -> Run:
     def key(one: Verdict) -> tuple[int, list[str], int, float]:
         device = devices.index(one.device) if one.device else 0
         time_ms = math.inf if one.timing is None else one.timing.candidate_ms
-        # 9_Tall before 10_Batched: numbers by their value.
-        problem = [part.zfill(9) if part.isdigit() else part for part in _PARTS.split(one.problem)]
-        return device, problem, statuses.index(one.status), time_ms
+        return device, number_order(one.problem), statuses.index(one.status), time_ms
 
     return msgspec.structs.replace(run, verdicts=tuple(sorted(run.verdicts, key=key)))
 
@@ -99,7 +103,7 @@ def _of_kernelbench(verdict: Verdict) -> str:
     """Return `1/19 ReLU #0` for a file of KernelBench's naming, "" for another."""
     if (found := GENERATED_NAME.fullmatch(Path(verdict.solution).name)) is None:
         return ""
-    return f"{found[1]}/{found[2]} {verdict.problem.partition('_')[2]} #{found[3]}"
+    return f"{problem_of(verdict.problem, verdict.solution)} #{found[3]}"
 
 
 def _closing(run: Run, *, verbose: bool) -> Iterator[Line]:

@@ -5,7 +5,8 @@ explains the figures to users.
 """
 
 from collections.abc import Iterator, Sequence
-from statistics import geometric_mean
+from math import comb
+from statistics import fmean, geometric_mean
 from typing import Literal
 
 from kernelgen.grading.timing.times import Says, Speedup
@@ -18,6 +19,10 @@ FAST_P = (0.0, 0.5, 0.8, 1.0, 1.5, 2.0)
 USUAL_BASELINES = ("eager", "compile")
 """Those with columns of their own in tables."""
 
+Unit = Literal["solution", "problem"]
+
+_ATTEMPTS = (1, 5, 10, 100)
+"""The k for which pass@k is given, beside the fewest samples of a problem."""
 _SAYS: tuple[Says, ...] = ("faster", "same", "slower")
 # Names that stand below a table; all of them are in the record.
 _NAMED = 5
@@ -30,35 +35,75 @@ def suite_facts(run: Run) -> Iterator[tuple[str, str]]:
     where it has several. What is the problem's or the grader's doing is in no figure, for nobody
     knows what it would have been.
     """
-    judged = [verdict for verdict in run.verdicts if verdict.owner is Owner.CANDIDATE]
     if others := [one.solution for one in run.verdicts if one.owner is not Owner.CANDIDATE]:
         yield "not judged, and in no figure below", f"{len(others)} ({some(others)})"
+    for unit, groups in _units(run):
+        yield "pass rate", _pass_text(groups, unit)
+        yield from _attempts(groups, unit)
+        for baseline in baselines_of(run):
+            units = [_best(group, baseline) for group in groups]
+            name = printable(baseline)
+            yield f"vs {name}", _mean_text(baseline, units, unit)
+            fast = (f"fast_{p:g} {_fast_text(p, baseline, units)}" for p in FAST_P)
+            yield f"fast_p vs {name}", ", ".join(fast)
+            untimed = [v.solution for v in units if v.passed and speedup_over(baseline, v) is None]
+            if untimed:
+                yield f"passed without a time against {name}", some(untimed)
+
+
+def figures(run: Run) -> Iterator[tuple[str, str]]:
+    """Yield the same figures, one a line, to stand beside those of another run."""
+    for unit, groups in _units(run):
+        best = "" if unit == "solution" else ", best of each problem"
+        yield f"pass rate{best}", _pass_text(groups, unit).removesuffix(best)
+        yield from _attempts(groups, unit)
+        for baseline in baselines_of(run):
+            units = [_best(group, baseline) for group in groups]
+            of = f" vs {printable(baseline)}{best}"
+            if (mean := mean_speedup(baseline, units)) is not None:
+                yield f"geometric mean{of}", f"{mean:.2f}x"
+            for p in FAST_P[1:]:
+                yield f"fast_{p:g}{of}", _fast_text(p, baseline, units)
+
+
+def _units(run: Run) -> Iterator[tuple[Unit, list[list[Verdict]]]]:
+    """Yield what is judged by solution, and by problem where one has several."""
+    judged = [verdict for verdict in run.verdicts if verdict.owner is Owner.CANDIDATE]
     by_problem: dict[str, list[Verdict]] = {}
     for verdict in judged:
         # Where no problem could be found, nobody knows whether two solutions have the same one.
         by_problem.setdefault(verdict.problem or verdict.solution, []).append(verdict)
     if judged:
-        yield from _facts("solution", [[verdict] for verdict in judged], baselines_of(run))
+        yield "solution", [[verdict] for verdict in judged]
     if len(by_problem) < len(judged):
-        yield from _facts("problem", list(by_problem.values()), baselines_of(run))
+        yield "problem", list(by_problem.values())
 
 
-def _facts(
-    unit: Literal["solution", "problem"], groups: Sequence[Sequence[Verdict]], names: Sequence[str]
-) -> Iterator[tuple[str, str]]:
-    """Yield the figures by a unit, of whose verdicts each group is one."""
+def _pass_text(groups: Sequence[Sequence[Verdict]], unit: Unit) -> str:
     passed = sum(any(verdict.passed for verdict in group) for group in groups)
     best = ", the best solution of each" if unit == "problem" else ""
-    share = f"{passed / len(groups):.0%}"
-    yield "pass rate", f"{passed} of {len(groups)} {unit}s, {share}{best}"
-    for baseline in names:
-        units = [_best(group, baseline) for group in groups]
-        name = printable(baseline)
-        yield f"vs {name}", _mean_text(baseline, units, unit)
-        yield f"fast_p vs {name}", ", ".join(_fast_text(p, baseline, units) for p in FAST_P)
-        untimed = [v.solution for v in units if v.passed and speedup_over(baseline, v) is None]
-        if untimed:
-            yield f"passed without a time against {name}", some(untimed)
+    return f"{_of_all(passed, len(groups), unit)}{best}"
+
+
+def _of_all(count: int, total: int, unit: Unit) -> str:
+    return f"{count} of {total} {unit}s, {count / total:.0%}"
+
+
+def _attempts(groups: Sequence[Sequence[Verdict]], unit: Unit) -> Iterator[tuple[str, str]]:
+    """Yield the compile rate of solutions, and pass@k of problems with several."""
+    if unit == "solution":
+        built = sum(verdict.build is not None for group in groups for verdict in group)
+        yield "compile rate", _of_all(built, len(groups), unit)
+        return
+    fewest = min(map(len, groups))
+    for k in sorted({k for k in _ATTEMPTS if k < fewest} | {fewest}):
+        rates = [pass_at(k, len(one), sum(v.passed for v in one)) for one in groups]
+        yield f"pass@{k}", f"{fmean(rates):.0%} of {len(groups)} problems"
+
+
+def pass_at(k: int, samples: int, passed: int) -> float:
+    """Return the chance that one of k samples passes, drawn from these without repetition."""
+    return 1 - comb(samples - passed, k) / comb(samples, k)
 
 
 def _mean_text(baseline: str, units: Sequence[Verdict], unit: str) -> str:
@@ -81,7 +126,7 @@ def _fast_text(p: float, baseline: str, units: Sequence[Verdict]) -> str:
     fast = sum(one.median >= p for one in speedups) if p else passed
     sure = sum(one.ci95[0] >= p for one in speedups) if p else passed
     surely = f" (surely {sure / len(units):.0%})" if sure != fast else ""
-    return f"fast_{p:g} {fast / len(units):.0%}{surely}"
+    return f"{fast / len(units):.0%}{surely}"
 
 
 def mean_speedup(baseline: str, verdicts: Sequence[Verdict]) -> float | None:

@@ -4,6 +4,7 @@ A column is never cut in the middle of a number: where the table is too wide, th
 columns are left out, and names are cut from the left.
 """
 
+import re
 import textwrap
 from collections.abc import Callable, Sequence
 from itertools import chain, repeat
@@ -157,3 +158,15 @@ def short_names(paths: Sequence[str]) -> list[str]:
             short[path] = "{}/{} #{}".format(*found.groups())
     unique = len(set(short.values())) == len(short)
     return [short[path] for path in paths] if unique else list(paths)
+
+
+def problem_of(problem: str, solution: str) -> str:
+    """Return a problem's name, by KernelBench's naming as `1/19 ReLU`; the file's without one."""
+    if found := GENERATED_NAME.fullmatch(Path(solution).name):
+        return f"{found[1]}/{found[2]} {problem.partition('_')[2]}".rstrip()
+    return problem or solution
+
+
+def number_order(text: str) -> list[str]:
+    """Return a key that sorts 9_Tall before 10_Batched: numbers by their value."""
+    return [part.zfill(9) if part.isdigit() else part for part in re.split(r"(\d+)", text)]
