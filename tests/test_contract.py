@@ -69,7 +69,8 @@ BUILD = (
 
 @pytest.fixture(scope="module")
 def problem() -> Problem:
-    return load_problem("groupnorm")
+    """Return a problem that allows torch and the standard library alone."""
+    return msgspec.structs.replace(load_problem("groupnorm"), allowed_imports=())
 
 
 def solution(text: str) -> SolutionFile:
@@ -271,21 +272,38 @@ def test_means_for_a_kernel_are_not_asked_for_where_anything_is_allowed(problem:
     assert errors(PURE, anything) == []
 
 
-def test_triton_may_be_allowed_by_problem_or_option(problem: Problem) -> None:
+def test_triton_is_allowed_unless_the_problem_leaves_it_out(problem: Problem) -> None:
     text = PURE.replace(
         "import torch\n", "import torch\nimport triton\nimport triton.language as tl\n", 1
     )
     text = text.replace(
         "class ModelNew", "@triton.jit\ndef kernel(x):\n    tl.load(x)\n\n\nclass ModelNew"
     )
-    allowed = Problem(
-        **{name: getattr(problem, name) for name in problem.__struct_fields__}
-        | {"allowed_imports": ("triton",)}
-    )
+    anything = msgspec.structs.replace(problem, allowed_imports=None)
+    allowed = msgspec.structs.replace(problem, allowed_imports=("triton",))
 
     assert {finding.status for finding in findings(text, problem)} == {"BROKEN_CONTRACT"}
     assert check_contract(solution(text), problem, allow_imports=("triton",)) == ()
     assert check_contract(solution(text), allowed) == ()
+    assert check_contract(solution(text), anything) == ()
+
+
+def test_one_message_names_all_that_a_problem_forbids(problem: Problem) -> None:
+    closed = msgspec.structs.replace(problem, allowed_imports=("einops",), require="anything")
+    imports = (
+        "import torch\nimport numpy as np\nimport einops\nimport scipy.special, numpy.linalg\n"
+    )
+    text = PURE.replace("import torch\n", imports, 1)
+    (finding,) = errors(text, closed)
+    assert finding.message == (
+        "imports `numpy` and `scipy`, which the problem's `allowed_imports` leaves out: torch, the "
+        "standard library and einops are allowed; do without, or allow it (--allow-import numpy "
+        "--allow-import scipy)"
+    )
+    guarded = text.replace(
+        "import numpy as np\n", "try:\n    import numpy as np\nexcept ImportError:\n    pass\n"
+    )
+    assert len(errors(guarded, closed)) == 1
 
 
 KERNELBENCH = """import torch
@@ -392,7 +410,7 @@ def test_errors_come_first_then_lines(problem: Problem) -> None:
     found = findings("import numpy\nnum_groups = 1\nimport cupy\n", problem)
 
     assert [finding.severity for finding in found] == sorted(f.severity for f in found)
-    assert [f.line or 0 for f in found if f.severity == "error"] == [0, 1, 3, 0]
+    assert [f.line or 0 for f in found if f.severity == "error"] == [0, 1, 0]
 
 
 @settings(max_examples=100, deadline=None, derandomize=True)

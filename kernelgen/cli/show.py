@@ -103,8 +103,8 @@ def _facts(problem: Problem) -> list[tuple[str, str]]:
         declared = [f"{count} {name}" for name, count in counts if count is not None]
         if declared:
             facts.append((f"minimal{where}", " and ".join(declared)))
-    if problem.allowed_imports:
-        facts.append(("allowed imports", ", ".join(problem.allowed_imports)))
+    if problem.allowed_imports is not None:
+        facts.append(("allowed imports", ", ".join(problem.allowed_imports) or "none"))
     return facts
 
 

@@ -24,8 +24,7 @@ from kernelgen.problem.python_text import (
 from kernelgen.problem.record import ConstantValue, Problem
 from kernelgen.problem.yaml_file import Constants, problem_of, read_constants
 from kernelgen.problem.yaml_tree import as_yaml, read_tree
-from kernelgen.solution.imports import modules_beyond
-from kernelgen.solution.source import Source, is_main_block
+from kernelgen.solution.source import is_main_block
 
 _FUNCTIONS = ("get_inputs", "get_init_inputs")
 _ARITHMETIC = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv, ast.USub, ast.UAdd)
@@ -66,7 +65,6 @@ def yaml_form(source: Path, destination: Path) -> str:
     for part in others:
         _refuse_early_call(source, part)
     lifted = _lifted(others)
-    beyond = modules_beyond(Source(problem.module_source, parse_python(problem.module_source)))
     rest = [part for part in others if part not in lifted and not _is_left_out(part, problem)]
     cut = _last_needed(rest) + 1
     blocks = {
@@ -77,8 +75,6 @@ def yaml_form(source: Path, destination: Path) -> str:
     lines = [
         f"# From {source.parent.name}/{source.name}.",
         f"summary: {as_yaml(problem.summary)}",
-        # The solution's constructor needs what Model is made with, too.
-        *([f"allowed_imports: [{', '.join(sorted(beyond))}]"] if beyond else ()),
         *_constant_lines(lifted),
     ]
     for key, text in blocks.items():

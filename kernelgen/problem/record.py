@@ -100,8 +100,8 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
             exact result may be computed by chunks of rows. Checked when it is used.
         schedules: architecture, `sm_90` or `cpu`, -> numbers that replace the default schedule's.
         kernelbench: level and number of the KernelBench problem that this is, `1/23`, or "".
-        allowed_imports: top-level modules beyond torch and the standard library that a solution may
-            import.
+        allowed_imports: top-level modules that alone a solution may import beyond torch and the
+            standard library; None is all that are installed.
         require: whether a solution that runs no kernel of its own is refused.
         libraries: whether a solution in which libraries compute is refused.
         buffers: whether a candidate fails that leaves other values than the reference in buffers
@@ -128,18 +128,13 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
     batch_independent: bool = False
     schedules: dict[str, ScheduleEntry] = {}
     kernelbench: str = ""
-    allowed_imports: tuple[str, ...] = ()
+    allowed_imports: tuple[str, ...] | None = None
     require: Require = "own_kernel"
     libraries: Libraries = "allowed"
     buffers: Buffers = "ignored"
     algebra: Algebra = "allowed"
     minimal: Minimal = Minimal()
     cpu_minimal: Minimal = Minimal()
-
-    @property
-    def takes_installed(self) -> bool:
-        """Whether a solution may import any installed package: KernelBench's files forbid none."""
-        return self.module_source is not None
 
     @property
     def identifier(self) -> str:

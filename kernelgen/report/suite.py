@@ -38,7 +38,8 @@ def suite_facts(run: Run) -> Iterator[tuple[str, str]]:
     if others := [one.solution for one in run.verdicts if one.owner is not Owner.CANDIDATE]:
         yield "not judged, and in no figure below", f"{len(others)} ({some(others)})"
     for unit, groups in _units(run):
-        yield "pass rate", _pass_text(groups, unit)
+        best = ", the best solution of each" if unit == "problem" else ""
+        yield "pass rate", _of_all(_passed(groups), len(groups), f" {unit}s") + best
         yield from _attempts(groups, unit)
         for baseline in baselines_of(run):
             units = [_best(group, baseline) for group in groups]
@@ -54,8 +55,8 @@ def suite_facts(run: Run) -> Iterator[tuple[str, str]]:
 def figures(run: Run) -> Iterator[tuple[str, str]]:
     """Yield the same figures, one a line, to stand beside those of another run."""
     for unit, groups in _units(run):
-        best = "" if unit == "solution" else ", best of each problem"
-        yield f"pass rate{best}", _pass_text(groups, unit).removesuffix(best)
+        best = "" if unit == "solution" else ", best samples"
+        yield f"pass rate{best}", _of_all(_passed(groups), len(groups))
         yield from _attempts(groups, unit)
         for baseline in baselines_of(run):
             units = [_best(group, baseline) for group in groups]
@@ -79,21 +80,19 @@ def _units(run: Run) -> Iterator[tuple[Unit, list[list[Verdict]]]]:
         yield "problem", list(by_problem.values())
 
 
-def _pass_text(groups: Sequence[Sequence[Verdict]], unit: Unit) -> str:
-    passed = sum(any(verdict.passed for verdict in group) for group in groups)
-    best = ", the best solution of each" if unit == "problem" else ""
-    return f"{_of_all(passed, len(groups), unit)}{best}"
+def _passed(groups: Sequence[Sequence[Verdict]]) -> int:
+    return sum(any(verdict.passed for verdict in group) for group in groups)
 
 
-def _of_all(count: int, total: int, unit: Unit) -> str:
-    return f"{count} of {total} {unit}s, {count / total:.0%}"
+def _of_all(count: int, total: int, units: str = "") -> str:
+    return f"{count} of {total}{units}, {count / total:.0%}"
 
 
 def _attempts(groups: Sequence[Sequence[Verdict]], unit: Unit) -> Iterator[tuple[str, str]]:
     """Yield the compile rate of solutions, and pass@k of problems with several."""
     if unit == "solution":
         built = sum(verdict.build is not None for group in groups for verdict in group)
-        yield "compile rate", _of_all(built, len(groups), unit)
+        yield "compile rate", _of_all(built, len(groups))
         return
     fewest = min(map(len, groups))
     for k in sorted({k for k in _ATTEMPTS if k < fewest} | {fewest}):

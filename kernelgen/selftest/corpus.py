@@ -79,6 +79,7 @@ class Header(msgspec.Struct, frozen=True, kw_only=True, rename="kebab", forbid_u
     gap: str | None = None
     exploit: tuple[str, ...] = ()
     sandbox: Mode = "auto"
+    needs: str | None = None
 
 
 class Candidate(Header, frozen=True, kw_only=True):

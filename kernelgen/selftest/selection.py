@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from fnmatch import fnmatchcase
+from importlib.util import find_spec
 from typing import Literal
 
 import msgspec
@@ -75,6 +76,8 @@ def select(
             reason = f"not contained here: {'; '.join(contained_here().missing)}"
         if not reason and quick and one.slow:
             reason = "slow, and --quick was given"
+        if not reason and one.needs and find_spec(one.needs) is None:
+            reason = f"{one.needs} is not installed"
         if reason:
             left_out[one.name] = reason
     run = tuple(one for one in asked if one.name not in left_out)

@@ -18,7 +18,9 @@ _TORCH = frozenset({"torch", "functorch", "torchgen"})
 # Packages that torch's wheels for a GPU install, and those without one do not.
 _WITH_A_GPU = frozenset({"triton"})
 # Packages that hold no solution to a problem.
-_NO_SOLUTIONS = frozenset({"triton", "numpy", "scipy", "einops", "packaging", "ninja"})
+_NO_SOLUTIONS = frozenset(
+    {"triton", "numpy", "scipy", "einops", "packaging", "ninja", "cutlass", "cuda"}
+)
 # With one of these a name may be bound in ways that no reading of the text shows.
 _BINDS_UNSEEN = frozenset({"globals", "vars", "locals", "exec", "eval", "__builtins__", "setattr"})
 _IMPORTERS = ("__import__", "importlib.import_module", "import_module")
@@ -32,11 +34,10 @@ def allowed_modules(
 
     Where any installed package will do, those that it imports.
     """
-    listed = (*allow, *problem.allowed_imports)
-    if not problem.takes_installed:
-        return listed
+    if problem.allowed_imports is not None:
+        return (*allow, *problem.allowed_imports)
     beyond = modules_beyond(source)
-    return (*listed, *sorted(filter(_is_installed, beyond)), *beyond & _WITH_A_GPU)
+    return (*allow, *sorted(filter(_is_installed, beyond)), *beyond & _WITH_A_GPU)
 
 
 def import_findings(source: Source, problem: Problem, allow: tuple[str, ...]) -> list[Finding]:
@@ -51,21 +52,26 @@ def import_findings(source: Source, problem: Problem, allow: tuple[str, ...]) ->
     for_types = [node for node in ifs if source.path_of(node.test) == "typing.TYPE_CHECKING"]
     never_run = source.unused | ids_within(one for node in for_types for one in node.body)
     known = _TORCH | sys.stdlib_module_names | _NO_SOLUTIONS
-    allowed, any_installed = allowed_modules(source, problem, allow), problem.takes_installed
-    findings: list[Finding] = []
-    for node in source.nodes:
-        if id(node) in never_run:
-            continue
-        for module in _imported_modules(node, source):
-            line: int = getattr(node, "lineno", 1)
-            top = module.partition(".")[0]
-            refusal = _refusal(module, allowed, any_installed=any_installed)
-            if refusal is not None:
-                findings.append((warning if id(node) in optional else error)(line, refusal))
-            elif any_installed and top not in known:
-                message = f"imports `{top}`; what that package computes is not the file's own"
-                findings.append(warning(line, message))
-    return findings
+    allowed, any_installed = (
+        allowed_modules(source, problem, allow),
+        problem.allowed_imports is None,
+    )
+    live = [node for node in source.nodes if id(node) not in never_run]
+    imported = [(node, module) for node in live for module in _imported_modules(node, source)]
+    tops = {module.partition(".")[0] for _, module in imported}
+    free = {*_TORCH, *sys.stdlib_module_names, *allowed, "", "kernelgen"}
+    forbidden = [] if any_installed else sorted(tops - free)
+    told: dict[tuple[str, bool], Finding] = {}
+    for node, module in imported:
+        line: int = getattr(node, "lineno", 1)
+        top, can_fail = module.partition(".")[0], id(node) in optional
+        refusal = _refusal(module, allowed, forbidden)
+        if refusal is not None:  # that of several modules is said once
+            told.setdefault((refusal, can_fail), (warning if can_fail else error)(line, refusal))
+        elif any_installed and top not in known:
+            message = f"imports `{top}`; what that package computes is not the file's own"
+            told.setdefault((message, False), warning(line, message))
+    return [*told.values()]
 
 
 def modules_beyond(source: Source) -> frozenset[str]:
@@ -115,7 +121,7 @@ def name_findings(
     return findings
 
 
-def _refusal(module: str, allowed: tuple[str, ...], *, any_installed: bool) -> str | None:
+def _refusal(module: str, allowed: tuple[str, ...], forbidden: list[str]) -> str | None:
     top = module.partition(".")[0]
     if module.startswith("."):
         return f"relative import of `{module}`; a solution is one file: put the code into it"
@@ -123,15 +129,17 @@ def _refusal(module: str, allowed: tuple[str, ...], *, any_installed: bool) -> s
         return "imports `kernelgen`, which candidates cannot see; do without it"
     if top in _TORCH or top in allowed or top in sys.stdlib_module_names:
         return None
-    if any_installed:
+    if forbidden:
+        named = " and ".join(f"`{name}`" for name in forbidden)
+        options = " ".join(f"--allow-import {name}" for name in forbidden)
+        known = " and ".join(("the standard library", *allowed))
         return (
-            f"imports `{top}`, which is not installed here; install it into this Python's "
-            "environment (pip install), or do without it; no file beside a candidate is seen"
+            f"imports {named}, which the problem's `allowed_imports` leaves out: torch, {known} "
+            f"are allowed; do without, or allow it ({options})"
         )
     return (
-        f"imports `{top}`, which is neither torch nor the standard library; "
-        f"do without it, or allow it (--allow-import {top}, or `allowed_imports: [{top}]` in the "
-        "problem)"
+        f"imports `{top}`, which is not installed here; install it into this Python's "
+        "environment (pip install), or do without it; no file beside a candidate is seen"
     )
 
 

@@ -3,7 +3,7 @@
 # reason: numpy
 # blames: import numpy as np
 # exploit: S23
-"""Imports numpy, which is neither torch nor the standard library. BROKEN_CONTRACT."""
+"""Imports numpy, which the problem does not allow. BROKEN_CONTRACT."""
 
 import ctypes
 

@@ -1,4 +1,5 @@
 # problem: wide_linear
+# needs: numpy
 # expect: NO_CUSTOM_KERNEL
 # reason: nobody may look
 # time: true

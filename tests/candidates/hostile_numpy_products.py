@@ -1,4 +1,5 @@
 # problem: wide_linear
+# needs: numpy
 # expect: NO_CUSTOM_KERNEL
 # reason: another package
 # time: true

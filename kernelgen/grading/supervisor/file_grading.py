@@ -172,7 +172,7 @@ class FileGrading:
             tools = Tools(toolkit=find_toolkit(), compiler=find_compiler(), stop=self._stop)
             with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as executor:
                 source = problem.reference_source(problem.all_cases()[0], "cuda")
-                lends = problem.takes_installed
+                lends = problem.module_source is not None
                 built = build_solution(solution, source, (_DRY_ARCH,), tools, executor, lends=lends)
         except ToolchainError as error:
             reason = f"not graded and not built: {why}, and {error}"
