@@ -18,6 +18,7 @@ from kernelgen.hardware.calibration import keep
 from kernelgen.problem.record import Problem
 from kernelgen.report import planned
 from kernelgen.report.planned import with_plans
+from kernelgen.solution.file import RENDERED
 
 NOBODY: Mapping[Path, Problem] = {}
 CPU = GradeOptions(device="cpu")
@@ -86,7 +87,7 @@ def test_a_problem_that_cannot_be_traced_says_why(tmp_path: Path, x: str, reason
 
 def test_sizes_are_those_of_the_device_that_the_file_is_for() -> None:
     kept = [
-        passed("softmax.py", problem="softmax", source=source, device=source)
+        passed("softmax.py", problem="softmax", source=RENDERED + source, device=source)
         for source in ("__global__", "cpu")
     ]
     on_gpu, on_cpu = with_plans(run_of(*kept), GradeOptions(), NOBODY).plans
@@ -111,7 +112,7 @@ def counted(monkeypatch: pytest.MonkeyPatch, answers: list[BaseException | None]
 def of(*problems: str) -> tuple[Verdict, ...]:
     """Return verdicts on shipped problems."""
     return tuple(
-        passed(f"{n}.py", problem=name, source=f"# problem: {name}\n")
+        passed(f"{n}.py", problem=name, source=f"{RENDERED}\n# problem: {name}\n")
         for n, name in enumerate(problems)
     )
 

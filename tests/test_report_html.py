@@ -33,8 +33,10 @@ from kernelgen.grading.plan_record import PlannedStage, PlanRecord
 from kernelgen.grading.timing.times import Speedup
 from kernelgen.grading.verdict import KernelUse, Status, Verdict
 from kernelgen.report.html.document import page, shown
+from kernelgen.report.html.overview import across_of
 from kernelgen.report.html.solution import entries_of
 from kernelgen.report.reading import Recorded
+from kernelgen.solution.file import RENDERED
 
 TIMES = "\N{MULTIPLICATION SIGN}"
 HAND_WRITTEN = (*every_status().verdicts, full(), wrong())
@@ -154,8 +156,10 @@ def with_plan(plan: PlanRecord, *verdicts: Verdict) -> str:
 
 
 def test_the_plan_stands_before_what_ran() -> None:
-    verdict = full()
-    text = with_plan(PLAN, verdict, full("b.py", problem="other"), full("c.py", device="CPU"))
+    rendered = RENDERED + LONG_SOURCE
+    verdict = full(source=rendered)
+    others = [full("b.py", problem="other", source=rendered), full("by_hand.py")]
+    text = with_plan(PLAN, verdict, *others, full("c.py", device="CPU", source=rendered))
     found = Outline(text)
     words = " ".join(found.words.replace(TIMES, "x").replace("\N{NO-BREAK SPACE}", " ").split())
     assert found.mistakes == []
@@ -333,7 +337,52 @@ def test_several_runs_are_one_by_device() -> None:
     text = page([Recorded(name="1.json", run=one), Recorded(name="2.json", run=other)])
     words = Outline(text).words
     assert "4 of 5 passed on NVIDIA H200 and CPU" in words
-    assert words.count("2.11.0") == 2, "each run's environment"
+    assert words.count("2.11.0") == 4, "each run's heading and environment"
+
+
+def test_a_page_says_when_by_which_command_and_with_which_versions_it_was_made() -> None:
+    facts = {"command": "kernelgen grade a.py", "date": "2026-11-28 12:00 UTC", "cuda": "13.0"}
+    run = msgspec.structs.replace(run_of(passed()), environment={"torch": "2.11.0", **facts})
+    heading = page([Recorded(name="", run=run)]).partition("<nav")[0]
+    shown = " ".join(re.sub("<[^>]*>", "", heading).split())
+    assert "kernelgen grade a.py, 2026-11-28 12:00 UTC, torch 2.11.0, cuda 13.0" in shown
+
+
+def test_the_table_marks_what_is_slower_and_what_has_warnings() -> None:
+    slower = {"eager": Speedup(median=0.5, ci95=(0.49, 0.51))}
+    slow = passed("slow.py", timing=msgspec.structs.replace(TIMING, speedup=slower))
+    text = page_of(slow, passed("warned.py", warnings=("a < b", "more")), passed())
+    (row,) = (row for row in text.split("<tr>") if "slow.py" in row and "data-value" in row)
+    assert 'class="number slower"' in row
+    assert '<small class="unsure">a &lt; b, and 1 more</small>' in text
+    assert text.count('<small class="unsure">') == 1
+
+
+def test_several_runs_have_a_chart_of_what_became_of_each_problem() -> None:
+    def run_with(*medians: float) -> Recorded:
+        timings = [
+            msgspec.structs.replace(TIMING, speedup={"eager": Speedup(median=m, ci95=(m, m))})
+            for m in medians
+        ]
+        made = [
+            passed(f"{index}.py", problem=f"{index}_Name", timing=timing)
+            for index, timing in enumerate(timings, 9)
+        ]
+        return Recorded(name=f"{len(made)}.json", run=run_of(*made))
+
+    runs = [run_with(1.0, 2.0, 4.0), run_with(2.0, 8.0)]
+    (chart,) = across_of(runs)
+    assert chart.runs == ("3.json", "2.json")
+    assert [(row.name, row.speedups) for row in chart.rows] == [
+        ("geometric mean of 2", (pytest.approx(2**0.5), pytest.approx(4.0))),
+        ("9_Name", (1.0, 2.0)),
+        ("10_Name", (2.0, 8.0)),
+    ]
+    text = page(runs)
+    assert Outline(text).mistakes == []
+    assert "1: 3.json, 2: 2.json" in text
+    assert text.count('class="run"') == 6
+    assert across_of(runs[:1]) == []
 
 
 def test_the_same_runs_give_the_same_page() -> None:

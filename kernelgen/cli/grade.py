@@ -2,11 +2,15 @@
 
 import contextlib
 import os
+import shlex
+import sys
 from collections.abc import Iterator
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
 import click
+import msgspec
 
 from kernelgen.build.toolchain import builds_folder
 from kernelgen.cli import kernelbench, options
@@ -163,6 +167,7 @@ def command(  # noqa: PLR0913 - one parameter an option
     asked = _options(gpus=gpus, cluster=cluster, remote=remote, **given)
     own = None if runs is None else runs.problems
     paths = paths if own is None else tuple(own)
+    date = datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
     with _journal(resume) as journal:
         crew: Crew | None = None
         if cluster is not None:
@@ -189,6 +194,8 @@ def command(  # noqa: PLR0913 - one parameter an option
 
         told = progress(console_for(stderr=True), quiet=quiet, verbose=verbose)
         run, stopped = until_stopped(grading, told)
+        asked_by = {"command": shlex.join(["kernelgen", *sys.argv[1:]]), "date": date}
+        run = msgspec.structs.replace(run, environment=run.environment | asked_by)
     if not run.verdicts:
         places = ", ".join(map(str, paths))
         raise UserError(f"{places}: nothing to grade; a solution is a *.py file")

@@ -13,6 +13,7 @@ from kernelgen.grading.plan_record import PlanRecord
 from kernelgen.grading.reward import RewardPolicy
 from kernelgen.grading.timing.times import Timing
 from kernelgen.sandbox.record import Containment
+from kernelgen.solution.file import RENDERED
 
 
 class Owner(str, Enum):
@@ -283,6 +284,11 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         """Whether the candidate passed."""
         return self.status is Status.PASSED
 
+    @property
+    def rendered(self) -> bool:
+        """Whether kernelgen made the file, as far as the record has its text."""
+        return not self.source or self.source.startswith(RENDERED)
+
     def reward(self, policy: RewardPolicy) -> float | None:
         """Return what it is worth by a policy; None where it says nothing about the candidate.
 
@@ -309,7 +315,8 @@ class Run(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     Attributes:
         schema: version of this form.
         environment: versions and facts about the machine, which differ from machine to machine;
-            `imports` has the versions of packages that `--allow-import` named.
+            `imports` has the versions of packages that `--allow-import` named, `command` and `date`
+            are those of `kernelgen grade`.
         verdicts: one a file, in the given order; those of a folder by name, those of
             `--kernelbench` by level, problem and sample.
         plans: one a problem and device, if a report was asked for that holds them.
@@ -321,8 +328,8 @@ class Run(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     plans: tuple[PlanRecord, ...] = ()
 
     def plan_for(self, verdict: Verdict) -> PlanRecord | None:
-        """Return the plan of a verdict's problem on its device, if the run has it."""
-        wanted = (verdict.problem, verdict.device)
+        """Return the plan that a rendered file ran on its device, if the run has it."""
+        wanted = (verdict.problem, verdict.device) if verdict.rendered else ()
         return next((one for one in self.plans if (one.problem, one.device) == wanted), None)
 
 

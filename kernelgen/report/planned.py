@@ -27,7 +27,7 @@ from kernelgen.solution.file import SolutionFile
 
 
 def with_plans(run: Run, options: GradeOptions, problems: Mapping[Path, Problem]) -> Run:
-    """Return a run with the plan of each problem that was graded on a device.
+    """Return a run with the plan of each rendered file that was graded on a device.
 
     What goes wrong costs a plan and no more: all is judged by now. So does ^C, which ends it.
     `problems` tells what a file was graded on where the options do not.
@@ -56,7 +56,7 @@ def with_plans(run: Run, options: GradeOptions, problems: Mapping[Path, Problem]
     with contextlib.suppress(KeyboardInterrupt):
         for verdict in tracked(run.verdicts, "plans"):
             key = (verdict.problem, verdict.device)
-            if all(key) and key not in plans:
+            if all(key) and key not in plans and verdict.rendered:
                 plans[key] = planned(verdict)
     return structs.replace(run, plans=tuple(plans.values()))
 

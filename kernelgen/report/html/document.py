@@ -15,7 +15,7 @@ from kernelgen.report import numbers, plan
 from kernelgen.report.columns import tone
 from kernelgen.report.console import tracked
 from kernelgen.report.html.highlight import highlighted
-from kernelgen.report.html.overview import charts_of, counts_of, short
+from kernelgen.report.html.overview import across_of, charts_of, counts_of, short
 from kernelgen.report.html.solution import cut, entries_of, gist, log_end, subject_table
 from kernelgen.report.outcome import title
 from kernelgen.report.printable import printable_block
@@ -40,6 +40,7 @@ def page(recorded: Sequence[Recorded]) -> str:
         figures=list(suite_facts(run)),
         entries=entries,
         charts=charts_of(entries),
+        across=across_of(recorded),
         sections=tracked(entries, "page"),  # hundreds of sources take seconds
         unfolded=len(entries) <= _MOST_UNFOLDED,
         recorded=recorded,

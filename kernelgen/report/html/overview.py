@@ -5,6 +5,7 @@ The axis has x in percent of the width and y in pixels, so that lines and letter
 
 import math
 from collections.abc import Iterable, Sequence
+from statistics import geometric_mean
 
 import msgspec
 
@@ -12,7 +13,10 @@ from kernelgen.grading.timing.times import Speedup
 from kernelgen.grading.verdict import Status, Verdict
 from kernelgen.report.columns import Tone, tone
 from kernelgen.report.html.solution import Entry
-from kernelgen.report.suite import speedup_over
+from kernelgen.report.numbers import times
+from kernelgen.report.reading import Recorded
+from kernelgen.report.suite import baselines_of, speedup_over
+from kernelgen.report.table import number_order
 
 # Left and right of what is drawn, so that a label at an end has room.
 _MARGIN_PERCENT = 4.0
@@ -105,6 +109,57 @@ def _chart(entries: Sequence[Entry], baseline: str) -> Chart:
         scale=speedup_scale(bar.speedup for bar in bars if bar.drawn),
         bars=tuple(sorted(bars, key=lambda bar: -bar.speedup.median)),
     )
+
+
+class Row(msgspec.Struct, frozen=True, kw_only=True):
+    """The best speedup of a problem in each run, None where it has none; and in words."""
+
+    name: str
+    speedups: tuple[float | None, ...]
+
+    @property
+    def told(self) -> str:
+        """Return all of them, from the first run to the last."""
+        return " \N{RIGHTWARDS ARROW} ".join(
+            "-" if one is None else times(one) for one in self.speedups
+        )
+
+
+class Across(msgspec.Struct, frozen=True, kw_only=True):
+    """The speedups over a baseline in several runs: their mean, then each problem."""
+
+    baseline: str
+    runs: tuple[str, ...]
+    scale: Scale
+    rows: tuple[Row, ...]
+
+
+def across_of(recorded: Sequence[Recorded]) -> list[Across]:
+    """Return what became of problems that several runs have, over each baseline."""
+    runs = [record.run for record in recorded]
+    names = dict.fromkeys(name for run in runs for name in baselines_of(run))
+    charts = [_across(recorded, name) for name in names]
+    return [chart for chart in charts if chart.rows] if len(runs) > 1 else []
+
+
+def _across(recorded: Sequence[Recorded], baseline: str) -> Across:
+    best: dict[str, list[float | None]] = {}
+    for index, record in enumerate(recorded):
+        for verdict in record.run.verdicts:
+            found = speedup_over(baseline, verdict)
+            if found is not None and verdict.passed and drawable(found):
+                of_runs = best.setdefault(verdict.problem, [None] * len(recorded))
+                of_runs[index] = max(of_runs[index] or 0.0, found.median)
+    several = (name for name, medians in best.items() if sum(map(bool, medians)) > 1)
+    rows = [Row(name=n, speedups=tuple(best[n])) for n in sorted(several, key=number_order)]
+    common = [row.speedups for row in rows if None not in row.speedups]
+    if len(common) > 1:
+        means = tuple(geometric_mean(filter(None, of_run)) for of_run in zip(*common, strict=True))
+        rows.insert(0, Row(name=f"geometric mean of {len(common)}", speedups=means))
+    values = [one for row in rows for one in row.speedups if one is not None]
+    spans = [Speedup(median=one, ci95=(one, one)) for one in values]
+    runs = tuple(record.name for record in recorded)
+    return Across(baseline=baseline, runs=runs, scale=speedup_scale(spans), rows=tuple(rows))
 
 
 def drawable(speedup: Speedup) -> bool:

@@ -25,7 +25,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     """One verdict of a page.
 
     Attributes:
-        plan: of its problem, if its run has one.
+        plan: that its file was rendered by, if its run has it.
         anchor: its section's id: ASCII letters, digits and `-`, so that it can stand in a URL.
         name: its file, with the folder set back and places where a line may break.
         where: its device and its file, as far as the page holds several.
