@@ -352,7 +352,7 @@ def test_the_table_marks_what_is_slower_and_what_has_warnings() -> None:
     slower = {"eager": Speedup(median=0.5, ci95=(0.49, 0.51))}
     slow = passed("slow.py", timing=msgspec.structs.replace(TIMING, speedup=slower))
     text = page_of(slow, passed("warned.py", warnings=("a < b", "more")), passed())
-    (row,) = (row for row in text.split("<tr>") if "slow.py" in row and "data-value" in row)
+    row = next(row for row in text.split("<tr>") if "slow.py" in row)
     assert 'class="number slower"' in row
     assert '<small class="unsure">a &lt; b, and 1 more</small>' in text
     assert text.count('<small class="unsure">') == 1

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from calibrations import calibration
 from click.testing import CliRunner, Result
+from html_outline import Outline
 from test_tracing import problem
 
 from kernelgen.cli import program
@@ -105,3 +106,17 @@ def test_the_document_shows_what_the_command_prints() -> None:
     (command, block) = re.findall(r"\$ kernelgen show (\S+) --plan\n(.*?)```", text, re.DOTALL)[0]
 
     assert block.splitlines() == shown(command)
+
+
+@pytest.mark.parametrize("stays", [False, True], ids=["a kernel", "all in torch"])
+def test_a_page_draws_the_plan(tmp_path: Path, *, stays: bool) -> None:
+    body = "return torch.relu(x).to(torch.float16)" if stays else "return self.norm(x).sigmoid()"
+    layers = "" if stays else "self.norm = nn.LayerNorm(64)"
+    found = problem(tmp_path, body, layers=layers, x="torch.rand(8, 64)")
+    result = show(str(found.path), "--html", str(tmp_path / "plan.html"))
+    assert (result.exit_code, result.stdout) == (0, ""), result.stderr
+    drawn = Outline((tmp_path / "plan.html").read_text())
+    assert drawn.mistakes == []
+    words = " ".join(drawn.words.split())
+    assert "class Model(nn.Module):" in words
+    assert ("layer_norm_sigmoid segment" in words, "8x64" in words) == (not stays, True)

@@ -1,9 +1,13 @@
 """`kernelgen show`: one problem, as a person wants to read it."""
 
+from pathlib import Path
+
 import click
 
+from kernelgen.cli import options
 from kernelgen.cli.list import in_short
-from kernelgen.cli.options import ProblemName
+from kernelgen.destination import write_whole
+from kernelgen.grading.plan_record import PlanRecord
 from kernelgen.hardware.calibration import Calibration, read_calibration
 from kernelgen.installation import recorded_calibration
 from kernelgen.problem.library import load_problem
@@ -14,16 +18,23 @@ from kernelgen.report.printable import printable
 
 
 @click.command()
-@click.argument("problem", type=ProblemName())
+@click.argument("problem", type=options.ProblemName())
 @click.option(
     "--plan",
     is_flag=True,
     help="Also show what a rendered solution does stage by stage, at the sizes for a GPU, and how "
     "long that takes at least; runs the problem's code contained, on no data.",
 )
-def command(problem: str, *, plan: bool) -> None:
+@options.destination("--html", "Write a page that draws the plan: a box for each stage.")
+def command(problem: str, *, plan: bool, html: Path | None) -> None:
     """Show a problem, given by its name or by a .yaml or KernelBench .py file."""
     found = load_problem(problem)
+    calibration, rates = _rates() if plan or html else (None, "")
+    if html is not None:
+        from kernelgen.report.html.document import plan_page
+
+        write_whole(plan_page(found, _plan(found, calibration), rates).encode(), html)
+        return
     _heading(f"{found.name}: {found.summary}")
     for name, value in _facts(found):
         click.echo(f"  {name:<18} {value}")
@@ -38,30 +49,35 @@ def command(problem: str, *, plan: bool) -> None:
         for case in found.cases:
             _case(case)
     if plan:
-        _plan(found)
+        _print_plan(_plan(found, calibration), rates)
     _heading("\nReference")
     click.echo(found.module_source or found.reference_source(found.all_cases()[0], "cuda"))
 
 
-def _plan(problem: Problem) -> None:
-    """Print the plan of a problem's main case, or why all of it stays in torch.
+def _plan(problem: Problem, calibration: Calibration | None) -> PlanRecord:
+    """Return the plan of a problem's main case, or why all of it stays in torch.
 
     Raises:
         ProblemError: the problem's code fails.
     """
-    from kernelgen.report.plan import plan_lines
     from kernelgen.report.planned import plan_of
     from kernelgen.tracing.capture import NoGraphError
 
-    calibration, of = _rates()
     try:
         with busy(f"{problem.name}: torch traces its Model"):
-            plan = plan_of(problem, "cuda", calibration)
+            return plan_of(problem, "cuda", calibration)
     except NoGraphError as error:
+        return PlanRecord(problem=problem.name, device="", reason=error.why)
+
+
+def _print_plan(plan: PlanRecord, rates: str) -> None:
+    from kernelgen.report.plan import plan_lines
+
+    if plan.reason:
         _heading("\nPlan")
-        click.echo(f"  {'all stays in torch':<18} {printable(error.why)}")
+        click.echo(f"  {'all stays in torch':<18} {printable(plan.reason)}")
         return
-    _heading(f"\nPlan, {of}")
+    _heading(f"\nPlan, {rates}")
     for line in plan_lines(plan):
         click.echo(printable(line))
 

@@ -10,7 +10,9 @@ import jinja2
 from markupsafe import Markup
 
 from kernelgen import __version__
+from kernelgen.grading.plan_record import PlanRecord
 from kernelgen.grading.verdict import OWN_KERNELS
+from kernelgen.problem.record import Problem
 from kernelgen.report import numbers, plan
 from kernelgen.report.columns import tone
 from kernelgen.report.console import tracked
@@ -31,11 +33,9 @@ def page(recorded: Sequence[Recorded]) -> str:
     """Return runs as one HTML document that loads nothing; the same runs give the same text."""
     run = as_one(recorded)
     entries = entries_of(recorded)
-    style = (_TEMPLATES / "page.css").read_text(encoding="utf-8")
-    script = (_TEMPLATES / "page.js").read_text(encoding="utf-8")
-    return _environment().get_template("page.html.jinja").render(
+    return _document(
+        "page.html.jinja",
         title=title(run),
-        version=__version__,
         counts=counts_of(entries),
         figures=list(suite_facts(run)),
         entries=entries,
@@ -44,6 +44,25 @@ def page(recorded: Sequence[Recorded]) -> str:
         sections=tracked(entries, "page"),  # hundreds of sources take seconds
         unfolded=len(entries) <= _MOST_UNFOLDED,
         recorded=recorded,
+    )
+
+
+def plan_page(problem: Problem, record: PlanRecord, rates: str) -> str:
+    """Return a plan as one HTML document: a box for each stage; `rates` says whose times it has."""
+    costly = [stage for stage in record.stages if stage.kind != "view"]
+    most = max([stage.expected_ms or stage.moved_bytes for stage in costly], default=0) or 1
+    boxes = [(stage, 100 * (stage.expected_ms or stage.moved_bytes) / most) for stage in costly]
+    heading = f"{problem.name}: {problem.summary}"
+    values = {"title": heading, "rates": rates, "plan": record, "boxes": boxes}
+    return _document("plan.html.jinja", problem=problem, **values)
+
+
+def _document(template: str, **values: object) -> str:
+    style = (_TEMPLATES / "page.css").read_text(encoding="utf-8")
+    script = (_TEMPLATES / "page.js").read_text(encoding="utf-8")
+    return _environment().get_template(template).render(
+        values,
+        version=__version__,
         style=Markup(style),  # noqa: S704 - a file of ours
         script=Markup(script),  # noqa: S704 - a file of ours
         # A browser runs this script and no other, and loads nothing, even if an escape failed.
