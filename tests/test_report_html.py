@@ -322,6 +322,16 @@ def test_a_few_stand_open() -> None:
     assert page_of(full()).count('<details class="solution" open>') == 1
 
 
+def test_rows_of_kernelbench_have_its_numbers_in_their_order() -> None:
+    made = [
+        passed(f"runs/a/level_1_problem_{n}_sample_0_kernel.py", problem=f"{n}_Name")
+        for n in (19, 100, 2)
+    ]
+    entries = entries_of([Recorded(name="", run=run_of(*made))])
+    names = [str(entry.name).replace("<wbr>", "") for entry in entries]
+    assert names == ["1/2 Name #0", "1/19 Name #0", "1/100 Name #0"]
+
+
 def test_several_runs_are_one_by_device() -> None:
     nowhere = failed(Status.BUILD_ERROR, device="")
     one = run_of(passed("a.py"), passed("b.py", device="CPU"), nowhere)
@@ -352,7 +362,8 @@ def test_the_table_marks_what_is_slower_and_what_has_warnings() -> None:
     slower = {"eager": Speedup(median=0.5, ci95=(0.49, 0.51))}
     slow = passed("slow.py", timing=msgspec.structs.replace(TIMING, speedup=slower))
     text = page_of(slow, passed("warned.py", warnings=("a < b", "more")), passed())
-    row = next(row for row in text.split("<tr>") if "slow.py" in row)
+    rows = text.partition("<tbody>")[2].split("<tr>")
+    row = next(row for row in rows if "slow.py" in row)
     assert 'class="number slower"' in row
     assert '<small class="unsure">a &lt; b, and 1 more</small>' in text
     assert text.count('<small class="unsure">') == 1

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Iterator
-from pathlib import Path
 
 import msgspec
 from rich.console import Console
@@ -21,13 +20,12 @@ from kernelgen.report.suite import (
 from kernelgen.report.table import (
     Column,
     Line,
+    kernelbench_name,
     number_order,
     print_line,
     print_table,
-    problem_of,
     short_names,
 )
-from kernelgen.solution.file import GENERATED_NAME
 
 _WARNING_LINES = 5
 _NOTHING = {
@@ -80,7 +78,8 @@ def _columns(run: Run) -> Iterator[Column[Verdict]]:
     yield msgspec.structs.replace(columns.SOLUTION, cell=lambda verdict: names[verdict.solution])
     # A text that is the same in every row is said once, below the table.
     if len({verdict.problem for verdict in run.verdicts}) > 1 and not all(
-        names[verdict.solution] in {verdict.problem, _of_kernelbench(verdict)}
+        names[verdict.solution]
+        in {verdict.problem, kernelbench_name(verdict.problem, verdict.solution)}
         for verdict in run.verdicts
     ):
         yield columns.PROBLEM
@@ -95,15 +94,12 @@ def _names(run: Run) -> dict[str, str]:
     paths = [verdict.solution for verdict in run.verdicts]
     names = dict(zip(paths, short_names(paths), strict=True))
     # Where no two share a name, KernelBench's have room for their problem's.
-    told = {v.solution: _of_kernelbench(v) for v in run.verdicts if names[v.solution] != v.solution}
+    told = {
+        v.solution: kernelbench_name(v.problem, v.solution)
+        for v in run.verdicts
+        if names[v.solution] != v.solution
+    }
     return names | {path: name for path, name in told.items() if name}
-
-
-def _of_kernelbench(verdict: Verdict) -> str:
-    """Return `1/19 ReLU #0` for a file of KernelBench's naming, "" for another."""
-    if (found := GENERATED_NAME.fullmatch(Path(verdict.solution).name)) is None:
-        return ""
-    return f"{problem_of(verdict.problem, verdict.solution)} #{found[3]}"
 
 
 def _closing(run: Run, *, verbose: bool) -> Iterator[Line]:

@@ -167,6 +167,12 @@ def problem_of(problem: str, solution: str) -> str:
     return problem or solution
 
 
+def kernelbench_name(problem: str, solution: str) -> str:
+    """Return `1/19 ReLU #0` for a file of KernelBench's naming, "" for another."""
+    found = GENERATED_NAME.fullmatch(Path(solution).name)
+    return "" if found is None else f"{problem_of(problem, solution)} #{found[3]}"
+
+
 def number_order(text: str) -> list[str]:
     """Return a key that sorts 9_Tall before 10_Batched: numbers by their value."""
     return [part.zfill(9) if part.isdigit() else part for part in re.split(r"(\d+)", text)]

@@ -23,6 +23,7 @@ from kernelgen.report.outcome import title
 from kernelgen.report.printable import printable_block
 from kernelgen.report.reading import Recorded, as_one
 from kernelgen.report.suite import suite_facts
+from kernelgen.report.table import kernelbench_name
 
 _TEMPLATES = Path(__file__).parent / "templates"
 # Up to so many, every section stands open; more are opened where a link leads to them.
@@ -44,6 +45,8 @@ def page(recorded: Sequence[Recorded]) -> str:
         sections=tracked(entries, "page"),  # hundreds of sources take seconds
         unfolded=len(entries) <= _MOST_UNFOLDED,
         recorded=recorded,
+        # KernelBench's naming has a problem's number and name already.
+        problems=any(not kernelbench_name("", one.verdict.solution) for one in entries),
     )
 
 

@@ -14,6 +14,7 @@ from kernelgen.grading.verdict import Verdict
 from kernelgen.report.numbers import count, interval, percent, plain, times
 from kernelgen.report.printable import printable_block
 from kernelgen.report.reading import Recorded, by_device
+from kernelgen.report.table import kernelbench_name, number_order, problem_of
 
 # The part of a log that a page carries; the JSON report has all of it.
 _MOST_LOG = 65_536
@@ -27,7 +28,8 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         plan: that its file was rendered by, if its run has it.
         anchor: its section's id: ASCII letters, digits and `-`, so that it can stand in a URL.
-        name: its file, with the folder set back and places where a line may break.
+        name: `1/19 ReLU #0` by KernelBench's naming, else its file, with the folder set back and
+            places where a line may break.
         where: its device and its file, as far as the page holds several.
         same_as: id of the section before it that shows the same source, or "".
     """
@@ -73,6 +75,8 @@ def log_end(verdict: Verdict) -> tuple[str, str] | None:
 def entries_of(recorded: Sequence[Recorded]) -> tuple[Entry, ...]:
     """Return all verdicts, those of one device together."""
     pairs = by_device(recorded)
+    devices = list(dict.fromkeys(verdict.device for _, verdict in pairs))
+    pairs.sort(key=lambda pair: (devices.index(pair[1].device), _order(pair[1])))
     # A solution that did not come as far as a device has none.
     several_devices = len({verdict.device for _, verdict in pairs if verdict.device}) > 1
     several_files = len(recorded) > 1
@@ -88,12 +92,17 @@ def entries_of(recorded: Sequence[Recorded]) -> tuple[Entry, ...]:
                 verdict=verdict,
                 plan=record.run.plan_for(verdict),
                 anchor=anchor,
-                name=file_name(verdict.solution),
+                name=_breakable(kernelbench_name(verdict.problem, verdict.solution))
+                or file_name(verdict.solution),
                 where=", ".join(part for part in told if part),
                 same_as="" if first == anchor else first,
             )
         )
     return tuple(entries)
+
+
+def _order(verdict: Verdict) -> list[str]:
+    return number_order(problem_of(verdict.problem, verdict.solution))
 
 
 def file_name(path: str) -> Markup:
