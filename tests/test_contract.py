@@ -288,6 +288,15 @@ def test_triton_is_allowed_unless_the_problem_leaves_it_out(problem: Problem) ->
     assert check_contract(solution(text), anything) == ()
 
 
+@pytest.mark.parametrize("name", ["scale_triton", "scale_cute"])
+def test_the_kernels_in_the_examples_keep_the_contract(name: str) -> None:
+    file = Path(__file__).parent.parent / "examples" / "kernels" / f"{name}.py"
+    found = read_solution(file)
+    asked = load_problem(found.problem_name)
+    assert check_contract(found, asked, allow_imports=("triton", "cutlass", "cuda")) == ()
+    assert "scale_kernel" in declared_kernels(found.text).triton
+
+
 def test_one_message_names_all_that_a_problem_forbids(problem: Problem) -> None:
     closed = msgspec.structs.replace(problem, allowed_imports=("einops",), require="anything")
     imports = (
