@@ -6,7 +6,16 @@ of one, they are folders of the repository.
 
 from pathlib import Path
 
+TESTED_TORCH = (2, 13)
+"""The newest release that CI tests: that of constraints.txt."""
 _PACKAGE = Path(__file__).resolve().parent
+
+
+def newer_than_tested(torch: str) -> str:
+    """Return in words that a version of torch is newer than what CI tests, or ""."""
+    release = tuple(int(part) for part in torch.split(".")[:2] if part.isdecimal())
+    tested = ".".join(map(str, TESTED_TORCH))
+    return f"newer than {tested}, which kernelgen is tested with" if release > TESTED_TORCH else ""
 
 
 def _data_folder(name: str, in_clone: str | None = None) -> Path:

@@ -11,6 +11,7 @@ import yaml
 
 import kernelgen
 from kernelgen.cli import program
+from kernelgen.installation import TESTED_TORCH
 from kernelgen.problem.library import load_problem
 
 REPOSITORY = Path(__file__).resolve().parent.parent
@@ -66,6 +67,7 @@ def test_the_pinned_torch_is_one_that_the_package_admits() -> None:
     assert pin
     assert least
     assert tuple(map(int, pin.groups())) >= tuple(map(int, least.groups()))
+    assert tuple(map(int, pin.groups())) == TESTED_TORCH
 
 
 def test_the_workflow_runs_the_same_script_with_least_rights() -> None:

@@ -3,9 +3,13 @@
 import io
 import sys
 
+import msgspec
 import pytest
+from report_runs import passed, run_of
+from rich.console import Console
 
 from kernelgen.report.console import console_for
+from kernelgen.report.run_table import show
 
 
 class ClosedPipe(io.StringIO):
@@ -55,3 +59,13 @@ def test_text_is_taken_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdout", stream)
     console_for(stderr=False).print("[red]:tada:[/] 'a' 1")
     assert stream.getvalue() == "[red]:tada:[/] 'a' 1\n"
+
+
+@pytest.mark.parametrize(
+    ("torch", "told"), [("2.13.1+cpu", False), ("2.14.0", True), ("3.0", True)]
+)
+def test_a_torch_that_is_newer_than_the_tested_one_is_named(torch: str, *, told: bool) -> None:
+    run = msgspec.structs.replace(run_of(passed()), environment={"torch": torch})
+    file = io.StringIO()
+    show(run, Console(file=file, width=100))
+    assert (f"warning: torch {torch} is newer than 2.13" in file.getvalue()) == told

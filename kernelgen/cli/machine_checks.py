@@ -17,6 +17,7 @@ from kernelgen.errors import ToolchainError, UserError
 from kernelgen.hardware.calibration import look_up
 from kernelgen.hardware.device import cpu_facts, survey_gpus
 from kernelgen.hardware.identity import identity_here
+from kernelgen.installation import newer_than_tested
 from kernelgen.report.numbers import byte_size
 from kernelgen.sandbox.survey import survey
 
@@ -99,7 +100,10 @@ def probe_torch() -> tuple[Check, TorchFacts | None]:
         return Check("torch", "missing", found, "reinstall torch"), None
     facts = msgspec.json.decode(done.stdout, type=TorchFacts)
     built = f"built with CUDA {facts.cuda}" if facts.cuda else "CPU build"
-    return Check("torch", "ok", f"{facts.version}, {built}"), facts
+    found = f"{facts.version}, {built}"
+    if newer := newer_than_tested(facts.version):
+        return Check("torch", "warning", f"{found}; {newer}"), facts
+    return Check("torch", "ok", found), facts
 
 
 def check_cpu() -> Check:

@@ -7,6 +7,7 @@ import msgspec
 from rich.console import Console
 
 from kernelgen.grading.verdict import UNKNOWN_TIME, UNTIMED_BASELINE, Run, Status, Verdict
+from kernelgen.installation import newer_than_tested
 from kernelgen.report import columns
 from kernelgen.report.details import asked_for, details, remarkable
 from kernelgen.report.outcome import summary
@@ -108,6 +109,9 @@ def _closing(run: Run, *, verbose: bool) -> Iterator[Line]:
         yield Line(text=f"problem: {''.join(problems)}")
     if not verbose:
         yield from _warnings([v for v in run.verdicts if v.passed])
+    torch = str(run.environment.get("torch", ""))
+    if newer := newer_than_tested(torch):
+        yield Line(text=f"warning: torch {torch} is {newer}", style="yellow")
     if len(run.verdicts) > 1:
         yield from (Line(text=f"{name}: {told}") for name, told in suite_facts(run))
     for text in dict.fromkeys(asked_for(v) for v in run.verdicts if v.overrides):
