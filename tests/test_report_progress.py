@@ -66,17 +66,10 @@ def test_quiet_is_silent() -> None:
     assert told(quiet=True, terminal=True) == ""
 
 
-def test_a_pipe_gets_one_line_for_each_kind_of_phase() -> None:
-    assert without_times(told()) == [
-        "[1/2] groupnorm: building",
-        "[1/2] groupnorm: case 1 of 3: main",
-        "[1/2] groupnorm: timing",
-        "[1/2] groupnorm: ✓ PASSED: 5.30 ms, 1.71x eager, 1.00x compile",
-        "[2/2] bad: building",
-        "[2/2] bad: case 1 of 3: main",
-        "[2/2] bad: timing",
-        "[2/2] bad: ✗ WRONG_VALUES: 12 of 30 are wrong",
-    ]
+def test_a_pipe_gets_one_line_a_file() -> None:
+    first, second = without_times(told())
+    assert first.startswith("[1/2] groupnorm: ✓ PASSED: 5.30 ms, 1.71x [1.70, 1.72] eager, 1.00x")
+    assert second == "[2/2] bad: ✗ WRONG_VALUES: 12 of 30 are wrong"
 
 
 @pytest.mark.parametrize("terminal", [False, True])
@@ -89,7 +82,7 @@ def test_verbose_tells_every_phase(terminal: bool) -> None:  # noqa: FBT001
 def test_lines_are_flushed_as_they_come() -> None:
     raw = io.BytesIO()
     file = io.TextIOWrapper(raw, encoding="utf-8")
-    observer = Reporter(Console(file=file), verdict_said)
+    observer = Reporter(Console(file=file), verdict_said, every_phase=True)
     observer.begin(NAMES)
     observer.phase(0, "building")
     assert raw.getvalue() == b"[1/2] groupnorm: building\n"
@@ -152,14 +145,17 @@ def test_an_ascii_terminal_gets_plain_lines() -> None:
 
 def test_files_of_one_name_are_told_apart() -> None:
     file = io.StringIO()
-    report(Reporter(Console(file=file, width=200), verdict_said), ("a/x.py", "b/x.py"))
+    report(
+        Reporter(Console(file=file, width=200), verdict_said, every_phase=True),
+        ("a/x.py", "b/x.py"),
+    )
     assert "[1/2] a/x.py: building" in file.getvalue()
     assert "[2/2] b/x.py: building" in file.getvalue()
 
 
 def test_a_candidate_cannot_paint_the_progress() -> None:
     file = io.StringIO()
-    observer = Reporter(Console(file=file, width=200), verdict_said)
+    observer = Reporter(Console(file=file, width=200), verdict_said, every_phase=True)
     observer.begin(["[red]x\x1b[2J\n.py"])
     observer.phase(0, "case \x1b[31mred")
     observer.finished(0, failed(Status.CRASHED, reason="\x1b[H[1/1] forged: PASSED\rx"))
@@ -179,7 +175,7 @@ def test_a_verdict_without_a_phase_has_no_time() -> None:
 
 def test_a_line_fits_the_console_and_keeps_its_time() -> None:
     file = io.StringIO()
-    reporter = Reporter(Console(file=file, width=60), verdict_said)
+    reporter = Reporter(Console(file=file, width=60), verdict_said, every_phase=True)
     reporter.begin(NAMES)
     reporter.phase(1, "building")
     reporter.finished(1, failed(Status.CRASHED, reason="word " * 40))
@@ -210,7 +206,7 @@ def test_of_hundreds_a_terminal_keeps_what_is_not_expected(terminal: bool) -> No
 def test_a_search_adds_what_it_tries() -> None:
     file = io.StringIO()
     console = Console(file=file, width=80)
-    with progress_of(console, say) as reporter:
+    with progress_of(console, say, verbose=True) as reporter:
         for number in range(2):
             index = reporter.add(f"threads={number}.5")
             reporter.phase(index, "timing")

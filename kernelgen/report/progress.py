@@ -78,8 +78,8 @@ class Reporter(Generic[Result]):
         console: to print on.
         say: tells of a result.
         display: live lines of a terminal, one for each thing that is being worked on.
-        every_phase: print a line for each phase, and not for the first of each kind alone.
-        brief: print no line for phases; of results that are as expected, leave none on a terminal.
+        every_phase: print a line for each phase.
+        brief: of results that are as expected, leave no line on a terminal.
     """
 
     def __init__(
@@ -96,7 +96,6 @@ class Reporter(Generic[Result]):
         self._names: list[str] = []
         self._remaining: Remaining | None = None
         self._since: dict[int, float] = {}
-        self._last_kind: dict[int, str] = {}
         self._tasks: dict[int, TaskID] = {}
         self._whole: TaskID | None = None
 
@@ -123,12 +122,8 @@ class Reporter(Generic[Result]):
                 self._tasks[index] = task
             self.display.update(self._tasks[index], phase=shown)
             return
-        # `case 3 of 11: volume` and `case 4 of 11: one_group` are one kind.
-        kind = text.partition(" ")[0]
-        new = self._last_kind.get(index) != kind
-        if self._every_phase or (new and not self._brief):
+        if self._every_phase:
             self._print(Text(f"{self._name(index)}: {shown}"))
-        self._last_kind[index] = kind
 
     def finished(self, index: int, result: Result) -> None:
         """Print the result and how long the others will take."""
@@ -189,7 +184,7 @@ def progress_of(
 
     A terminal gets a live line for each thing that is being worked on. Its clock is drawn by a
     thread of this process, so nothing may call os.fork meanwhile; subprocess is safe. A pipe gets
-    plain lines: one for each result and for each kind of phase, or with `verbose` for every phase.
+    plain lines: one for each result, and with `verbose` for every phase.
 
     `brief` is for hundreds of results; see `Reporter`.
     """
@@ -226,7 +221,7 @@ def verdict_said(verdict: Verdict) -> Said:
         more = next(iter(printable_lines(verdict.reason)), "")
     elif verdict.timing is not None:
         speedups = [
-            f"{speedup_text(speedup, interval=False)} {baseline}"
+            f"{speedup_text(speedup, interval=True)} {baseline}"
             for baseline, speedup in verdict.timing.speedup.items()
         ]
         more = ", ".join([f"{decimal(verdict.timing.candidate_ms)} ms", *speedups])
