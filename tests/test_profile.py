@@ -142,7 +142,7 @@ def profiled(
 
 def test_a_profile_is_ncu_s_log_and_the_bytes_of_dram(tmp_path: Path, fake: FakeNcu) -> None:
     fake.says(report(("byte 1000000000", "byte 0")))
-    result = profiled(tmp_path)
+    result = profiled(tmp_path, "-v")
     assert result.exit_code == 0, result.stderr
     log, _, below = result.stdout.partition("cpu: ")
     assert log.split() == report(("byte 1000000000", "byte 0")).split()
