@@ -47,7 +47,7 @@ def test_an_unknown_command_is_a_usage_error() -> None:
     result = run("rendr")
 
     assert result.exit_code == 2
-    assert "Did you mean 'render'?" in result.stderr
+    assert "did you mean 'render'?" in result.stderr
     assert result.stdout == ""
 
 

@@ -252,7 +252,7 @@ def test_what_click_refuses_is_a_usage_error(
 ) -> None:
     result = invoke(*arguments)
     assert result.exit_code == 2
-    assert "Error: " in result.stderr
+    assert "error: " in result.stderr
     assert grader.options is None
 
 

@@ -38,5 +38,5 @@ def test_the_end_of_a_run_says_so_and_names_another_rule() -> None:
     out = io.StringIO()
     show(run_of(verdict), Console(file=out, width=100))
     lines = out.getvalue().splitlines()
-    assert "by another rule: --tolerance (0.001)" in lines
+    assert "in effect: --tolerance (0.001)" in lines
     assert "not judged: times, none were asked for" in lines

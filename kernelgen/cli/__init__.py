@@ -57,8 +57,8 @@ class _Program(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args[0] not in _COMMANDS and not ctx.resilient_parsing:
             close = difflib.get_close_matches(args[0], _COMMANDS, n=1)
-            mend = f" Did you mean {close[0]!r}?" if close else ""
-            ctx.fail(f"No such command {args[0]!r}.{mend}")
+            mend = f"; did you mean {close[0]!r}?" if close else ""
+            ctx.fail(f"No such command {args[0]!r}{mend}")
         return super().resolve_command(ctx, args)
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
@@ -90,9 +90,7 @@ class _Program(click.Group):
         except BrokenPipeError:
             code = _SIGPIPE_CODE
             _close_stdout()
-        except (KeyboardInterrupt, Exception) as error:
-            if isinstance(error, click.UsageError):
-                raise
+        except (KeyboardInterrupt, Exception) as error:  # noqa: BLE001 - all of them are told
             code = _exit_code_of(error)
         ctx.exit(code)
 
@@ -119,7 +117,9 @@ def _exit_code_of(error: BaseException) -> int:
         click.echo("interrupted", err=True)
         return ExitCode.INTERRUPTED
     if isinstance(error, click.ClickException):
-        _say(error.format_message())
+        context = error.ctx if isinstance(error, click.UsageError) else None
+        options = f"; `{context.command_path} --help` lists the options" if context else ""
+        _say(error.format_message().rstrip(".") + options)
         return ExitCode.USAGE
     if isinstance(error, UserError | KernelgenFault):
         _say(str(error))

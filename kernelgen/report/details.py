@@ -73,7 +73,7 @@ def remarkable(verdict: Verdict) -> bool:
 def facts(verdict: Verdict) -> Iterator[str]:
     """Yield one line for each measurement that there is; determinism only where it is lacking."""
     if verdict.overrides:
-        yield "by another rule: " + asked_for(verdict)
+        yield "in effect: " + asked_for(verdict)
     unsteady = _unsteady(verdict)
     if unsteady:
         apart = [case.repeat_max_diff for case in unsteady if case.repeat_max_diff is not None]

@@ -115,7 +115,7 @@ def _closing(run: Run, *, verbose: bool) -> Iterator[Line]:
     if len(run.verdicts) > 1:
         yield from (Line(text=f"{name}: {told}") for name, told in suite_facts(run))
     for text in dict.fromkeys(asked_for(v) for v in run.verdicts if v.overrides):
-        yield Line(text=f"by another rule: {text}")
+        yield Line(text=f"in effect: {text}")
     for text in not_judged(run):
         yield Line(text=f"not judged: {text}")
     timings = [verdict.timing for verdict in run.verdicts if verdict.timing is not None]
