@@ -1,6 +1,7 @@
 """`kernelgen grade RUN_DIR --kernelbench PATH`: which files, which problems, which results."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -95,8 +96,9 @@ def test_a_file_may_use_what_the_reference_defines_but_not_its_model(tmp_path: P
     result = invoke(run, "--kernelbench", bench, "--json", report, "--no-timing")
     good, bad = json.loads(report.read_text())["verdicts"]
     assert (good["status"], bad["status"]) == ("PASSED", "BROKEN_CONTRACT"), result.output
-    lent = [w for w in good["warnings"] if "is the reference's" in w]
-    assert {w.split("`")[1] for w in lent} == {"columns", "get_inputs", "nn", "rows", "torch"}
+    (lent,) = (w for w in good["warnings"] if "are the reference's" in w)
+    names = {"columns", "get_inputs", "nn", "rows", "torch"}
+    assert set(re.findall(r"`(\w+)`", lent)) == names
     assert "`Model`" in bad["reason"]
 
 

@@ -304,7 +304,7 @@ def test_details_come_first_and_those_of_a_pass_are_asked_for() -> None:
     run = run_of(passed(), warned, failed(Status.TIMEOUT))
     text = shown(run)
     assert text.index("candidates/bad.py: TIMEOUT") < text.index("solution")
-    assert "\nwarning: line 3: prints: w.py\n" in text
+    assert "\nwarning: line 3: prints: w\n" in text
     told = shown(run, verbose=True)
     assert "✓ solutions/groupnorm.py: PASSED\n" in told
     assert "✓ w.py: PASSED, with warnings\n" in told
@@ -382,3 +382,14 @@ def test_kernelbenchs_rows_are_in_order_and_named_by_their_problems() -> None:
     ]
     twice = run_of(*verdicts, passed("runs/b/level_1_problem_10_sample_0_kernel.py", problem="x"))
     assert "runs/a/level_1_problem_10_sample_0_kernel.py" in shown(twice, width=200)
+
+
+def test_a_name_of_kernelbench_is_cut_behind_its_numbers() -> None:
+    path = "runs/a/level_2_problem_6_sample_1_kernel.py"
+    warned = ("the first thing", f"{path}:12: `depth` is the reference's")
+    made = passed(path, problem=f"6_{'Conv_' * 20}", warnings=warned)
+    lines = shown(run_of(made), width=60).splitlines()
+    (row,) = (line for line in lines if "PASSED" in line and "✓" in line)
+    assert row.startswith("2/6 Conv_")
+    assert "… #1 " in row
+    assert "warning: `depth` is the reference's: 2/6 #1" in lines

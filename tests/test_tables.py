@@ -103,7 +103,7 @@ def test_the_headline_has_the_families_on_every_gpu_and_nothing_else(tmp_path: P
         "```console",
         "$ kernelgen render groupnorm",
         "$ kernelgen grade solutions/groupnorm.py",
-        "[1/1] groupnorm: ✓ PASSED: 4.56 ms, 1.99x eager, 1.16x compile",
+        "[1/1] groupnorm: ✓ PASSED: 4.56 ms, 1.99x [1.98, 2.00] eager, 1.16x [1.16, 1.17] compile",
         "```",
     ]
     rows = [row_b200, row_h200, softmax]

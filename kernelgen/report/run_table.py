@@ -1,6 +1,7 @@
 """A run on a console: details first, then the table, the figures of a suite, and the summary."""
 
 import math
+import re
 from collections.abc import Iterator
 
 import msgspec
@@ -128,15 +129,18 @@ def _closing(run: Run, *, verbose: bool) -> Iterator[Line]:
 
 def _warnings(passed: list[Verdict]) -> Iterator[Line]:
     """Yield a line for each warning of passes, with the solutions that it is true of."""
+    paths = [verdict.solution for verdict in passed]
+    names = dict(zip(paths, short_names(paths), strict=True))
     found: dict[str, list[str]] = {}
     for verdict in passed:
         for warning in verdict.warnings:
-            found.setdefault(printable_lines(warning)[0], []).append(verdict.solution)
+            text = re.sub(rf"^{re.escape(verdict.solution)}:\d+: ", "", printable_lines(warning)[0])
+            found.setdefault(text, []).append(names[verdict.solution])
     for text, solutions in list(found.items())[:_WARNING_LINES]:
         yield Line(text=f"warning: {text}: {some(solutions)}", style="yellow")
     if len(found) > _WARNING_LINES:
         yield Line(text=f"{len(found) - _WARNING_LINES} more warnings, which -v shows")
-    if told := [v.solution for v in passed if remarkable(v) and not v.warnings]:
+    if told := [names[v.solution] for v in passed if remarkable(v) and not v.warnings]:
         yield Line(text=f"passed with remarks, which -v shows: {some(told)}")
 
 

@@ -126,10 +126,19 @@ def print_table(columns: Sequence[Column[Row]], rows: Sequence[Row], console: Co
             shown = text(column, row)
             if column.name:
                 cells_left = max(room, _LEAST_NAME_CELLS)
-                shown = shorten(shown, cells_left, ascii_only=console.options.ascii_only)
+                shown = _short_name(shown, cells_left, ascii_only=console.options.ascii_only)
             entries.append(Text(shown, style=column.style(row) if column.style else ""))
         table.add_row(*entries)
     console.print(table)
+
+
+def _short_name(name: str, cells: int, *, ascii_only: bool) -> str:
+    """Return a name cut from the left; `1/19 ReLU #0` keeps its numbers."""
+    problem, mark, sample = name.rpartition(" #")
+    if not (mark and sample.isdecimal()):
+        return shorten(name, cells, ascii_only=ascii_only)
+    kept = shorten(problem, cells - len(mark + sample), ascii_only=ascii_only, keep="start")
+    return f"{kept}{mark}{sample}"
 
 
 def shorten(

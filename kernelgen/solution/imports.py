@@ -109,8 +109,10 @@ def name_findings(
     unsure = any(isinstance(n, ast.Name) and n.id in _BINDS_UNSEEN for n in source.nodes)
     unsure = unsure or any(path == "sys.modules" for path, _ in source.paths)
     ignored_lines = {getattr(n, "lineno", 0) for n in source.nodes if id(n) in source.unused}
-    mend = "is the reference's; define it, so that the file is complete"
-    findings = [warning(use.line, f"`{use.name}` {mend}") for use in lent]
+    names = " and ".join(dict.fromkeys(f"`{use.name}`" for use in lent))
+    are, them = ("are", "them") if " and " in names else ("is", "it")
+    told = f"{names} {are} the reference's; define {them}, so that the file is complete"
+    findings = [warning(min(use.line for use in lent), told)] if lent else []
     for use in {*undefined_names(source.text, source.tree)}.difference(lent):
         ignored = use.name in lacked or use.line in ignored_lines
         mend = "import or define it"

@@ -1,6 +1,6 @@
 # problem: tiny_lending
 # expect: PASSED
-# warning: `Shrink` is the reference's
+# warning: `Shrink`
 """Reuses the reference's helper class, constants, imports and what a star import of its brings. PASSED.
 
 KernelBench runs both in one namespace. The helper finds the candidate's `sqrt` there, too.

@@ -1,6 +1,6 @@
 # problem: tiny_lending
 # expect: PASSED
-# warning: `features` is the reference's
+# warning: `features`
 """Binds names of the reference's anew from their values there, for good and in a branch. PASSED."""
 
 import ctypes
