@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from kernelgen.rendering.solution import render as render
     from kernelgen.service.grader import Grader as Grader
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 _HOMES = {
     "Grader": "kernelgen.service.grader",
     "Problem": "kernelgen.problem.record",
