@@ -33,7 +33,9 @@ def sizes(commit: str) -> Counter[str]:
         for member in files:
             top, *below = member.name.split("/")
             file = files.extractfile(member)
-            if file is None or (top in {"kernelgen", "tests"} and not member.name.endswith(".py")):
+            picture = member.name.endswith(".png")
+            code = top in {"kernelgen", "tests"}
+            if file is None or picture or (code and not member.name.endswith(".py")):
                 continue
             if top == "kernelgen":
                 room = "/".join([top, *below[:-1][:2]])
