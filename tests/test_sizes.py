@@ -74,6 +74,45 @@ def test_sizes_are_those_of_the_call(
 @pytest.mark.parametrize(
     "forward",
     [
+        "x.reshape(x.size(0), -1).relu()",
+        "x.relu().sum(0) / x.size(0)",
+        "(x.exp() + y).view(x.size(0), 2, 5, -1).softmax(-1)",
+        "F.conv2d(x[None], y.mean((1, 2)).view(-1, 1, 1, 1), groups=x.size(0)) * 2",
+        "F.scaled_dot_product_attention(*(3 * [x.unflatten(-1, (2, 2)).transpose(1, 2)])) * 2",
+    ],
+)
+def test_a_size_of_one_is_that_of_the_call(
+    backend: Backend, forward: str, tmp_path: Path, compiled_folder: Path
+) -> None:
+    x = "torch.randn(1, 10, 4)"
+    planned = Planned(problem_of(tmp_path, forward, x=x, y=x), backend, compiled_folder)
+    for batch in 1, 3, 2:
+        planned.check(*torch.randn(2, batch, 10, 4))
+
+
+@pytest.mark.parametrize(
+    ("forward", "size", "refused"),
+    [
+        # No multiple of the size, or none that a trace with another can tell.
+        ("x * (1 + y.size(0))", 1, 2),
+        ("x * (1 + y.size(0)) + y.sum()", 0, 2),
+        ("x.relu() / (y.size(0) + 0.5)", 1, 0),
+    ],
+)
+def test_a_size_of_one_or_none_is_refused_where_another_is_not_understood(
+    forward: str, size: int, refused: int, tmp_path: Path, compiled_folder: Path
+) -> None:
+    problem = problem_of(tmp_path, forward, x=X, y=f"torch.randn({size}, 10)")
+    planned = Planned(problem, "cpp", compiled_folder)
+    planned.check(torch.randn(4, 10), torch.randn(size, 10))
+    with pytest.raises(ValueError, match=f"0 of y: the file is for .*{size}"):
+        planned.run(torch.randn(4, 10), torch.randn(refused, 10))
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize(
+    "forward",
+    [
         "(x * 2, y.exp() * 2)",
         "(x.sum(0), y.sum(0) + 1, x.amax(0))",
         "x.mean() + y.square().mean()",

@@ -42,7 +42,7 @@ class Resize(msgspec.Struct, frozen=True, kw_only=True):
 def resizes_of(graph: Graph) -> list[list[Resize]]:
     """Return, for each size of a graph's inputs, in which ways to double it, the widest first."""
     shapes = [i.type.shape for i in graph.inputs if i.kind == "input"]
-    sizes = dict.fromkeys(size for shape in shapes for size in shape if size > 1)
+    sizes = dict.fromkeys(size for shape in shapes for size in shape if size)
     return [
         [Resize(size=size, first=False)]
         + [Resize(size=size, first=True)] * any(shape[:1] == (size,) for shape in shapes)
@@ -137,7 +137,8 @@ class _Sizes:
             name: self._argument(value, traced.arguments[name], other.arguments.get(name))
             for name, value in own.arguments.items()
         }
-        return msgspec.structs.replace(own, arguments=arguments)
+        # A number that is the default at one of two sizes is not given there.
+        return msgspec.structs.replace(own, arguments=arguments, given=max(own.given, other.given))
 
     def _argument(self, own: Any, traced: Any, other: Any) -> Any:
         if type(own) is type(traced) is type(other) is tuple and len(traced) == len(other):

@@ -72,12 +72,10 @@ def _shared(
         own, its = ({**one.made_with, **one.made_like} for one in (graph, other))
         free |= {name for name, value in own.items() if its.get(name) != value}
         sizes = dimensions_of(other)
-        plan = msgspec.structs.replace(
-            plan, sources=tuple(_with_alike(source, sizes) for source in plan.sources)
-        )
+        sources = tuple(_with_alike(source, sizes) for source in plan.sources)
+        plan = msgspec.structs.replace(plan, sources=sources)
         # Sizes that another case shares with the main one.
-        shared = dimensions_of(graph).items() & sizes.items()
-        bound &= {place for place, _ in shared}
+        bound &= {place for place, _ in dimensions_of(graph).items() & sizes.items()}
     plan = msgspec.structs.replace(plan, bound=bound)
     return ProblemPlan(plan=plan, free=frozenset(free))
 
@@ -97,7 +95,9 @@ def _with_sizes(
     """Return a case's graph with its sizes, those bound that cannot be read or doubled."""
     main = graph = simplified(traced, choices)
     everywhere = dimensions_of(graph)
-    bound = {place for place, size in everywhere.items() if size == 1 and 1 in main.decided}
+    # Twice nothing is nothing.
+    known = {0, 1} if 1 in main.decided else {0}
+    bound = {place for place, size in everywhere.items() if size in known}
     sizes = resizes_of(graph)
     asked = [resize for ways in sizes for resize in ways]
     # With the cases, which are wanted next: one process traces them all.
@@ -111,7 +111,9 @@ def _with_sizes(
         if isinstance(other, Graph) and other.decided == main.decided:
             read = with_size(graph, main, simplified(other, choices), resize)
         alike = [place for place, size in everywhere.items() if size == resize.size]
-        bound.update(place for place in alike if read is None or (resize.first and place[1]))
+        # Of a size 1 no double says nothing: it is that of what is broadcast.
+        if resize.size > 1 or (isinstance(other, Graph) and read is None):
+            bound.update(place for place in alike if read is None or (resize.first and place[1]))
         graph = read or graph
     return msgspec.structs.replace(graph, bound=frozenset(bound))
 

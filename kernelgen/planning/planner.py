@@ -89,13 +89,13 @@ class _Planner:
         values.in_one_reduce(map(values.looked_at, updates.values()))
         for value in updates.values():
             values.place(value)
-        used = {name for stage in values.stages for name in reads(stage)} | {*outputs}
+        used = {*outputs, *updates.values()}.union(*map(reads, values.stages))
         used |= {i.size.input for i in self._graph.inputs if i.size and i.name in used}
-        used.update(updates.values())
-        sources = tuple(i for i in self._graph.inputs if i.name in used)
+        # Of what is not read, a size may decide.
+        used.update(name for name, _ in self._graph.bound)
         return Plan(
             graph=self._graph,
-            sources=sources,
+            sources=tuple(i for i in self._graph.inputs if i.name in used),
             stages=tuple(values.stages),
             outputs=outputs,
             updates=updates,

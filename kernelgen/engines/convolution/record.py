@@ -7,7 +7,7 @@ from typing import Literal
 import msgspec
 
 from kernelgen.engines.stage import Kernel, Operand, Step, StepValue
-from kernelgen.graph.graph import MATRIX, Argument, Reference, TensorType, is_contiguous
+from kernelgen.graph.graph import MATRIX, Argument, Reference, TensorType, is_contiguous, references
 
 CONVOLVED = "convolved"
 """The sum of products in a convolution's epilogue; no operand and no step has the name."""
@@ -173,13 +173,11 @@ def geometry_of(
 ) -> Geometry | None:
     """Return the sizes of a convolution of torch's; None if it is of other types."""
     dims = CONVOLUTIONS[aten]
-    inputs = [given["input"], given["weight"]]
-    names = [one.name for one in inputs if isinstance(one, Reference) and one.name in types]
-    if len(names) != len(inputs):
+    # Of a number that is read when the file runs, no reference is of float32.
+    read = [types.get(name) for name in references(*given.values())]
+    if any(one is None or one.dtype != "float32" or 0 in one.shape for one in (*read, out)):
         return None
-    of, weight = types[names[0]], types[names[1]]
-    if any(one.dtype != "float32" or 0 in one.shape for one in (of, weight, out)):
-        return None
+    of, weight, *_ = filter(None, read)
     transposed = "transpose" in aten
     groups = given.get("groups", 1)
     assert isinstance(groups, int)
