@@ -28,8 +28,9 @@ class Waiting:
         origins: of what a kernel has made, its first result; of a view, what it looks at.
     """
 
-    def __init__(self, types: Mapping[str, TensorType]) -> None:
-        self.types = types
+    def __init__(self, types: Mapping[str, TensorType], held: frozenset[str] = frozenset()) -> None:
+        """Begin with nothing that waits; the Model's values are `held`, whose shapes stay."""
+        self.types, self._held = types, held
         self.steps: dict[str, Apply | Gather] = {}
         self.origins: dict[str, str] = {}
 
@@ -74,8 +75,16 @@ class Waiting:
         """Return over what one reduction leads to a value, and operators after it; None if several.
 
         Values of the same pass are the results of one stage. Reductions that read nothing in common
-        are none: they may have other shapes at other sizes.
+        are none: they may have other shapes at other sizes. So may what is changed in place by
+        what is reduced, of which a stage of its own refuses those that torch does.
         """
+        names = self.computed_from(value, through_gathers=False)
+        waiting = (self.steps.get(name) for name in names)
+        for one in (one for one in waiting if isinstance(one, Apply)):
+            for changed in references(*map(one.arguments.get, one.whole)):
+                read = {self.origins.get(name, name) for name in self.computed_from(changed)}
+                if not self.gathers(changed) and not read <= self.steps.keys() | self._held:
+                    return None
         gathers = self.gathers(value)
         passes = {(self.types[g.of].shape, g.dims, g.keepdim) for g in gathers.values()}
         shapes = {self.types[name].shape for name in (*gathers, value)} if gathers else set()

@@ -57,7 +57,7 @@ class Placing:
         self._graph = graph
         self.types = graph.input_types
         self.in_memory = set(self.types)
-        self.waiting = Waiting(self.types)
+        self.waiting = Waiting(self.types, frozenset(i.name for i in graph.inputs if i.path))
         self.views: dict[str, Node] = {}
         self.constants: dict[str, Node] = {}
         self.same: dict[str, str] = {}
@@ -186,13 +186,9 @@ class Placing:
             self.waiting.steps.pop(value, None)
 
     def _place_reduced(self, value: str) -> None:
-        while self.waiting.gathers(value):
-            if self.types[value].shape in {
-                self.types[n].shape for n in self.waiting.gathers(value)
-            }:
-                self.place(value)
-            else:
-                self._place_gathers(value)
+        while gathers := self.waiting.gathers(value):
+            same = self.types[value].shape in {self.types[name].shape for name in gathers}
+            (self.place if same else self._place_gathers)(value)
 
     def _reduce(self, values: tuple[str, ...]) -> None:
         """Add the stage whose results these values are, of one pass."""

@@ -240,14 +240,10 @@ def _checks(plan: Plan, given: Mapping[str, str]) -> list[str]:
 
 def _read_by_kernels(plan: Plan) -> Counter[str]:
     """Return how many kernels read each value that is read by nobody else."""
-    found: Counter[str] = Counter()
-    others = {*plan.outputs}
-    for stage in plan.stages:
-        if isinstance(stage, Library):
-            others.update(reads(stage))
-        else:
-            found.update({*reads(stage)})
-    return Counter({name: count for name, count in found.items() if name not in others})
+    kernels = [{*reads(stage)} for stage in plan.stages if not isinstance(stage, Library)]
+    others = (reads(stage) for stage in plan.stages if isinstance(stage, Library))
+    others_read = {*plan.outputs}.union(*others)
+    return Counter(name for read in kernels for name in read - others_read)
 
 
 def _gathered_for_each(stage: Stage, kernels: Counter[str]) -> list[str]:

@@ -144,7 +144,7 @@ class Reader:
                 name, kind, text = self._places[node.name]
             case InputKind.CONSTANT_TENSOR:
                 value = self._program.constants[str(spec.target)]
-                lifted = {_base(user) for user in node.users} == {"lift_fresh_copy"}
+                lifted = all("lift_fresh_copy" in _bases(user) for user in node.users)
                 if number_of(value) is None and not lifted:
                     name = self._outside.get(id(value), f"of shape {tuple(value.shape)}")
                     raise NotPlannedError(
@@ -193,12 +193,13 @@ class Reader:
             # torch takes a tensor alone, of the constant's type.
             tensors = {name: self._constant(name) for name in numbers}
             made = _functional(_node(node, {**self._known, **tensors}))
-        if base.endswith("_") and not base.endswith("__"):
+        in_place = base.endswith("_") and not base.endswith("__")
+        if made.reads[1:] and (in_place or f"{base}_" in _bases(node)):
+            made = msgspec.structs.replace(made, whole=(next(iter(made.arguments)),))
+        if in_place:
             if (changed := read[0]) in self._numbers:
                 raise NotPlannedError(f"forward changes a constant in place (aten.{base})")
-            first = next(iter(made.arguments))
-            target, whole = made.argument(first), (first,) if made.reads[1:] else ()
-            made = msgspec.structs.replace(made, whole=whole)
+            target = made.argument(next(iter(made.arguments)))
             made = self._in_place(self._in_its_type(made, node), self._memory[changed], target)
         self._know(node, made.name)
         self._add(made)
@@ -361,6 +362,12 @@ def _functional(node: Node) -> Node:
 def _base(node: torch.fx.Node) -> str:
     """Return `add` for the operator add.Tensor."""
     return str(getattr(node.target, "__name__", node.target)).split(".")[0]
+
+
+def _bases(node: torch.fx.Node) -> set[str]:
+    """Return what `_base` does, and of nodes of another program that this one is made of."""
+    others = (str(one.target).split(".")[1:2] for one in node.meta.get("from_node", ()))
+    return {_base(node)}.union(*others)
 
 
 def _node(node: torch.fx.Node, renamed: dict[str, Reference | Number]) -> Node:
