@@ -216,6 +216,36 @@ def test_a_layer_may_have_several_paths(
     checked(tmp_path, compiled_folder, backend, layers=layers, forward="self.both(x)")
 
 
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize(
+    "layers",
+    [
+        "self.held = dict(self.named_parameters())\nself.held['b'] = self.mean",
+        "self.held = {'norm.weight': self.norm.weight, 'b': self.mean, 'other': torch.ones(9)}",
+    ],
+)
+def test_a_list_or_dict_may_hold_what_the_model_registers(
+    layers: str, backend: Backend, tmp_path: Path, compiled_folder: Path
+) -> None:
+    texts = {
+        "layers": f"{LAYERS}\n{layers}",
+        "before": MOVING,
+        "forward": "(x * (self.held['norm.weight'] + self.held['b']).view(-1, 1)).relu()",
+    }
+    checked(tmp_path, compiled_folder, backend, **texts)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize(
+    "change", ["y[[0, 2], 1:3] = 1", "y[:, [0, 3]] *= 3\ny[1:, 2].neg_()", "y[[1]][0] += 1"]
+)
+def test_a_part_that_changes_may_be_named_by_numbers(
+    change: str, backend: Backend, tmp_path: Path, compiled_folder: Path
+) -> None:
+    texts = {"before": f"y = x.relu()\n{change}", "forward": "y * 2"}
+    checked(tmp_path, compiled_folder, backend, **texts)
+
+
 def test_a_part_of_a_buffer_of_several_names_that_changes_has_no_graph(tmp_path: Path) -> None:
     layers = "self.register_buffer('b', torch.ones(8, 8))\nself.register_buffer('own', self.b)"
     problem = problem_of(

@@ -5,13 +5,14 @@ import inspect
 from collections import Counter, OrderedDict
 from collections.abc import Iterator
 from itertools import chain
+from operator import attrgetter
 from types import ModuleType
 from typing import Any, NamedTuple
 
 import torch
 from torch.utils._pytree import tree_leaves
 
-from kernelgen.graph.graph import NotPlannedError, written
+from kernelgen.graph.graph import InputKind, NotPlannedError, written
 from kernelgen.graph.sizes import Resize
 from kernelgen.tracing.exported import memory_of, number_of
 from kernelgen.tracing.model.made import Made, attributes_of, held_by, without_memory_if_it_can
@@ -79,9 +80,7 @@ def inputs_of(made: Made) -> Inputs:
 def _kind(value: Any) -> str:
     if value is None:
         return "None"
-    kind = type(value)
-    if isinstance(value, list | tuple | dict):
-        return next(one.__name__ for one in (list, tuple, dict) if isinstance(value, one))
+    kind = next((one for one in (list, tuple, dict) if isinstance(value, one)), type(value))
     return f"torch.{kind.__name__}" if kind.__module__ == "torch" else kind.__name__
 
 
@@ -103,19 +102,26 @@ class Flattened(Flat):
         super().__init__(inputs.arguments, floats=floats)
         self.returns = ""
         self._made, self._model, self._rest = made, made.model, inputs.rest
+        registered = chain(made.model.named_parameters(), made.model.named_buffers())
+        self._own = {id(one): path for path, one in registered}
         self._arguments = {name: self.add(value, name) for name, value in inputs.arguments.items()}
-        own = {id(one) for one in chain(made.model.parameters(), made.model.buffers())}
         self._held: dict[str, tuple[dict[str, Any], str, Any, Rebuilt]] = {}
         for text, (_, module, name, value) in attributes_of(made.model).items():
             drawn = text in made.drawn
             is_number = drawn and floats and type(value) is float
-            if is_number or holds(value, torch.Tensor, lambda x: _is_unknown(x, own)):
+            if is_number or holds(value, torch.Tensor, lambda x: number_of(x) is None):
                 kept = self.add(value, text, "attribute")
                 self._held[text] = vars(module), name, value, kept
             elif drawn:
                 raise NotPlannedError(f"{text} follows from what the constructor draws or reads")
         if outside := sorted(text for text in made.drawn if not text.startswith("self.")):
             raise NotPlannedError(f"{outside[0]} at module level differs in each process")
+
+    def _add_tensor(self, value: torch.Tensor | float, text: str, kind: InputKind) -> Rebuilt:
+        """Add a tensor; one of the Model's own stays that, under another name."""
+        if (path := self._own.get(id(value))) is not None:
+            return lambda _: attrgetter(path)(self._model)
+        return super()._add_tensor(value, text, kind)
 
     def resized(self, resize: Resize | None) -> tuple[torch.Tensor, ...]:
         """Return the tensors, inputs of another size."""
@@ -275,8 +281,3 @@ def _keep_replaced(buffers: list[Buffer]) -> None:
 
 def _replaced(of: dict[str, Any], name: str, old: torch.Tensor) -> bool:
     return of.get(name) is not old and isinstance(of.get(name), torch.Tensor)
-
-
-def _is_unknown(value: torch.Tensor, own: set[int]) -> bool:
-    """Return whether it is no parameter or buffer, and no number that is known."""
-    return id(value) not in own and number_of(value) is None
