@@ -78,8 +78,7 @@ class Waiting:
         are none: they may have other shapes at other sizes. So may what is changed in place by
         what is reduced, of which a stage of its own refuses those that torch does.
         """
-        names = self.computed_from(value, through_gathers=False)
-        waiting = (self.steps.get(name) for name in names)
+        waiting = map(self.steps.get, self.computed_from(value, through_gathers=False))
         for one in (one for one in waiting if isinstance(one, Apply)):
             for changed in references(*map(one.arguments.get, one.whole)):
                 read = {self.origins.get(name, name) for name in self.computed_from(changed)}
