@@ -327,3 +327,15 @@ def test_the_workflow_comments_what_broke(machine: Path) -> None:
     assert said.startswith(told)
     assert "kernels/softmax.py" in said
     assert "1 broke (bound 2 %)\n```\n" in said
+
+
+def test_the_image_of_a_service_follows_the_linters_rules() -> None:
+    linter = Path(sys.executable).with_name("hadolint")
+    if not linter.exists():
+        pytest.skip("no hadolint for this platform")
+    text = (EXAMPLES / "serve.Dockerfile").read_text(encoding="utf-8")
+    for image, code in ((text, 0), (text.replace("13.0.0-devel-ubuntu24.04", "latest"), 1)):
+        found = subprocess.run(
+            [linter, "-"], check=False, input=image, text=True, capture_output=True
+        )
+        assert found.returncode == code, found.stdout
