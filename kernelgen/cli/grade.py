@@ -130,6 +130,9 @@ _SENT_AT_ONCE = 16  # files; a service grades as many of them as it can
 @click.option("--no-build-cache", is_flag=True, help="Keep none, and use none.")
 @options.json()
 @options.with_options(*DOCUMENT_OPTIONS)
+@options.destination(
+    "--trace", "Write when each phase of each file ran here, as Chrome's trace format."
+)
 @options.QUIET
 @options.verbose("The details of passes too; every phase on stderr, a line each.")
 def command(  # noqa: PLR0913 - one parameter an option
@@ -140,6 +143,7 @@ def command(  # noqa: PLR0913 - one parameter an option
     cluster: str | None,
     remote: str | None,
     resume: Path | None,
+    trace: Path | None,
     quiet: bool,
     verbose: bool,
     **given: Any,
@@ -161,6 +165,7 @@ def command(  # noqa: PLR0913 - one parameter an option
     from kernelgen.report.progress import progress
     from kernelgen.report.reading import Recorded
     from kernelgen.report.run_table import show
+    from kernelgen.report.timeline import Timeline
 
     documents = Documents(**{name: given.pop(name) for name in Documents.__struct_fields__})
     runs = kernelbench.run_folders(paths, given)
@@ -180,11 +185,13 @@ def command(  # noqa: PLR0913 - one parameter an option
             token = os.environ.get("KERNELGEN_TOKEN", "")
             crew = Remote(remote, token=token, jobs=jobs or _SENT_AT_ONCE, journal=journal)
 
+        timeline = Timeline()
+
         def grading(observer: Observer) -> Run:
             return grade(
                 paths,
                 options=asked,
-                observer=observer,
+                observer=timeline.telling(observer),
                 jobs=jobs or usual_jobs(asked, len(gpus or "1")),
                 problems=own,
                 gpus=gpus or (),
@@ -212,6 +219,8 @@ def command(  # noqa: PLR0913 - one parameter an option
                 known = {path: one for path, one in (own or {}).items() if isinstance(one, Problem)}
                 run = with_plans(run, asked, known)
             documents.write([Recorded(name="", run=run)])
+            if trace is not None:
+                timeline.write(trace)
     return stopped or exit_code(run)
 
 
