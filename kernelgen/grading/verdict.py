@@ -5,6 +5,7 @@ correctness record, a failure may not carry a speedup. docs/json.md has the form
 """
 
 from enum import Enum
+from html import escape
 from typing import Any, Literal
 
 import msgspec
@@ -331,6 +332,45 @@ class Run(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         """Return the plan that a rendered file ran on its device, if the run has it."""
         wanted = (verdict.problem, verdict.device) if verdict.rendered else ()
         return next((one for one in self.plans if (one.problem, one.device) == wanted), None)
+
+    def to_records(self) -> list[dict[str, Any]]:
+        """Return a flat dict for each verdict, as pandas.DataFrame takes them; times in ms.
+
+        A speedup stands under its baseline: `vs_eager`, with the ends of its 95 % interval as
+        `vs_eager_low` and `vs_eager_high`.
+        """
+        return [_record_of(verdict) for verdict in self.verdicts]
+
+    def _repr_html_(self) -> str:
+        """Return a table, which a notebook shows."""
+        records = self.to_records()
+        names = dict.fromkeys(name for record in records for name in record)
+        head = "".join(f"<th>{escape(name)}</th>" for name in names)
+        lines = (
+            "".join(f"<td>{escape(_in_a_cell(record.get(name)))}</td>" for name in names)
+            for record in records
+        )
+        body = "".join(f"<tr>{line}</tr>" for line in lines)
+        return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def _record_of(verdict: Verdict) -> dict[str, Any]:
+    names = ("problem", "solution", "status", "reason", "device")
+    record = {name: getattr(verdict, name) for name in names} | {"status": verdict.status.value}
+    if (timing := verdict.timing) is not None:
+        record["time_ms"] = timing.candidate_ms
+        baselines = {"eager_ms": timing.eager_ms, "compile_ms": timing.compile_ms}
+        record |= {name: time for name, time in baselines.items() if time is not None}
+        for name, speedup in timing.speedup.items():
+            low, high = speedup.ci95
+            values = (speedup.median, low, high)
+            record |= zip((f"vs_{name}", f"vs_{name}_low", f"vs_{name}_high"), values, strict=True)
+        record |= {} if timing.limit is None else {"of_limit": timing.limit.fraction}
+    return record
+
+
+def _in_a_cell(value: object) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else "" if value is None else str(value)
 
 
 SCHEMA_VERSION = 1
