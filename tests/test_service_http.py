@@ -48,6 +48,7 @@ class FakeCrew(Crew):
     """Grades at once what says `now`, and the rest when told; counts what it is given."""
 
     made: "FakeCrew"
+    environment: dict[str, Any] = {}  # noqa: RUF012
 
     def __init__(self, *_: object, **__: object) -> None:
         FakeCrew.made = self
