@@ -87,7 +87,9 @@ def test_a_problem_that_cannot_be_traced_says_why(tmp_path: Path, x: str, reason
 
 def test_sizes_are_those_of_the_device_that_the_file_is_for() -> None:
     kept = [
-        passed("softmax.py", problem="softmax", source=RENDERED + source, device=source)
+        passed(
+            "softmax.py", problem="softmax", source=f"{RENDERED}\nx = '{source}'\n", device=source
+        )
         for source in ("__global__", "cpu")
     ]
     on_gpu, on_cpu = with_plans(run_of(*kept), GradeOptions(), NOBODY).plans

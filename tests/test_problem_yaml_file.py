@@ -54,6 +54,7 @@ cases:
 SHIPPED = sorted(problems_folder().glob("*.yaml"))
 # Beside products, whose rows depend on all of the other matrix: each result depends on all rows.
 WHOLE = {
+    "attention_biased",  # whose bias is of heads, not of the batch
     "batchnorm",
     "conv2d_batchnorm",
     "conv_transpose3d_batchnorm_pool",

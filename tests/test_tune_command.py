@@ -61,7 +61,7 @@ def test_the_winner_is_what_the_problem_s_file_then_says(text: str, graded: Grad
     assert Path(NAME).read_text() == text
     entry = "cpu: {batch: 128}"
     told = f"tiny_groupnorm: to have it rendered, write under `schedules` in {NAME}:"
-    assert result.stdout.splitlines()[-2:] == [told, entry]
+    assert " ".join(result.stdout.split()).endswith(f"{told} {entry}")
     Path(NAME).write_text(f"{text}schedules:\n  {entry}\n")
     arguments = ["render", NAME, "--backend", "cpp"]
     assert CliRunner().invoke(program, arguments).exit_code == 0
@@ -144,7 +144,7 @@ def test_where_the_defaults_win_the_entry_is_to_go(text: str, graded: Grades) ->
     Path(NAME).write_text(f"{text}schedules: {{cpu: {{batch: 64}}}}\n")
     graded.rule = lambda numbers: 1.0 + abs(numbers["batch"] - 512)
     told = f"to have it rendered, remove schedules.cpu from {NAME}"
-    assert last_line(tune("--quiet")) == f"tiny_groupnorm: {told}"
+    assert " ".join(tune("--quiet").stdout.split()).endswith(f"tiny_groupnorm: {told}")
 
 
 def test_an_interrupt_ends_it(text: str, graded: Grades) -> None:
