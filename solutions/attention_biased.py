@@ -2,7 +2,7 @@
 # problem: attention_biased
 # source: attention_biased.yaml (sha256 50dde9837f663202)
 # backend: cuda, sm_90a
-# templates: frame/head.py.jinja (sha256 478a02c49c6b5efe)
+# templates: frame/head.py.jinja (sha256 37ca4a9484b5c79f)
 # render again: kernelgen render attention_biased
 """softmax of the biased scores of queries and keys, times the values.
 
@@ -37,13 +37,13 @@ CUDA_SOURCE = r"""
 
 // Attention(query, key, value) of add(mul(score, 0.125), bias).
 //
-// Keys and values are split into fp16 hi + lo first, tile by tile, as shared memory has them. A block
-// has 128 queries: for each tile, tensor cores multiply queries by keys, a softmax goes on (Dao,
-// FlashAttention-2, 2023), and its weights, split likewise, are multiplied by the values. lo * lo is
-// left out. Tensor cores truncate their sums, so each tile's are added up in fp32 (Ootomo and Yokota,
-// Recovering single precision accuracy from Tensor Cores, 2022). The general kernel is for other
-// widths and devices, and computes again what halves do not hold: inf, NaN and values that are
-// much smaller than others of their tile.
+// Keys and values are split into fp16 hi + lo first, tile by tile, as shared memory has them. A
+// block has 128 queries: for each tile, tensor cores multiply queries by keys, a softmax goes on
+// (Dao, FlashAttention-2, 2023), and its weights, split likewise, are multiplied by the values.
+// lo * lo is left out. Tensor cores truncate their sums, so each tile's are added up in fp32
+// (Ootomo and Yokota, Recovering single precision accuracy from Tensor Cores, 2022). The general
+// kernel is for other widths and devices, and computes again what halves do not hold: inf, NaN and
+// values that are much smaller than others of their tile.
 #include <cuda_fp16.h>
 
 #include <algorithm>
@@ -72,7 +72,8 @@ struct Operand {
   int64_t batch_stride, head_stride, row_stride, column_stride;
 
   __device__ Element at(int64_t batch, int64_t head, int row, int column) const {
-    return from[batch * batch_stride + head * head_stride + row * row_stride + column * column_stride];
+    const int64_t line = batch * batch_stride + head * head_stride + row * row_stride;
+    return from[line + column * column_stride];
   }
 };
 
@@ -237,7 +238,8 @@ constexpr int kSplitThreads = 256;
 constexpr int kPiece = 8;  // halves side by side; a row's next ones come after those of all rows
 constexpr float kLog2E = 1.4426950408889634f;
 constexpr float kWeightBits = 14.0f;  // a weight of 1 is 2^14, half of what fp16 could hold
-constexpr unsigned kExponent = 127, kMostExponent = kExponent + 40;  // of a float, of 1, and of halves
+constexpr unsigned kExponent = 127;  // a float's, of 1
+constexpr unsigned kMostExponent = kExponent + 40;  // that halves hold
 
 // A tile has keys' hi and lo, of shape (kPaddedDepth / 8, kKeys, 8), then values', of (kKeys / 8,
 // kPaddedWidth, 8).
@@ -369,8 +371,8 @@ __device__ void split_tile(const Arguments& a, int64_t index, int tile) {
     const Pieces both = split_piece(pieces[i], scale);
     reinterpret_cast<uint4*>(to)[piece] = both.hi;
     reinterpret_cast<uint4*>(to + (kValues ? kValueBytes : kKeyBytes))[piece] = both.lo;
-    // Of values this small beside the largest, but not 0, lo loses bits that a float has. Scores have
-    // the error of the largest one all the same.
+    // Of values this small beside the largest, but not 0, lo loses bits that a float has. Scores
+    // have the error of the largest one all the same.
 #pragma unroll
     for (const float value : pieces[i]) lost += kValues && value != 0.0f &&
         fabsf(value * scale) < 0.25f;
@@ -393,8 +395,8 @@ __global__ void __launch_bounds__(kSplitThreads) split(const Arguments a) {
   }
 }
 
-// Where a tensor core finds rows: pieces of 8 rows are neighbours, and the next piece of a row is so
-// many rows further.
+// Where a tensor core finds rows: pieces of 8 rows are neighbours, and the next piece of a row is
+// so many rows further.
 __device__ uint64_t rows_at(unsigned address, int rows) {
   constexpr uint64_t kGroup = uint64_t{8 * 16 / 16} << 32;
   return kGroup | static_cast<uint64_t>(rows) << 16 | (address & 0x3ffff) >> 4;
@@ -597,8 +599,8 @@ __device__ void attend_tiles(
   }
 }
 
-// One warpgroup copies tiles, the others compute, 64 queries each. Empty, and without barriers, where it is
-// compiled for another architecture.
+// One warpgroup copies tiles, the others compute, 64 queries each. Empty, and without barriers,
+// where it is compiled for another architecture.
 __global__ void __launch_bounds__(kThreads, 1) attend(const __grid_constant__ Arguments a) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   extern __shared__ __align__(128) unsigned char memory[];
