@@ -4,11 +4,13 @@ In README.md, docs/ and benchmarks/ a comment calls one of these functions, and 
 stands below. `make tables` fills them in.
 """
 
+import csv
 import io
 import itertools
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from statistics import geometric_mean
 
 import msgspec
 from rich.console import Console
@@ -82,6 +84,14 @@ def public_table(runs: Sequence[Run], root: Path = Path()) -> str:
 
     shown = sorted((verdict for run in runs for verdict in run.verdicts), key=by_time)
     return _with_versions(runs, _ALL_TIMES, shown, root)
+
+
+def csv_means(path: str | Path) -> str:
+    """Return how many rows of `kernelgen report --csv` passed, and at which mean speedup."""
+    with Path(path).open(newline="", encoding="utf-8") as file:
+        rows = [row["vs eager [95 %]"] for row in csv.DictReader(file) if "PASSED" in row["status"]]
+    mean = geometric_mean(float(cell.partition("x")[0]) for cell in rows)
+    return f"{len(rows)} files passed, at {mean:.2f}x eager in the geometric mean."
 
 
 def levels_table(folder: str | Path) -> str:

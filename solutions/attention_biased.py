@@ -2,7 +2,7 @@
 # problem: attention_biased
 # source: attention_biased.yaml (sha256 50dde9837f663202)
 # backend: cuda, sm_90a
-# templates: frame/head.py.jinja (sha256 37ca4a9484b5c79f)
+# templates: frame/head.py.jinja (sha256 9251129589a83d96)
 # render again: kernelgen render attention_biased
 """softmax of the biased scores of queries and keys, times the values.
 
@@ -65,7 +65,7 @@ struct Rows {
   }
 };
 
-// What scores are computed with.
+// Tensors that scores are computed with.
 template <typename Element>
 struct Operand {
   const Element* from;
@@ -88,7 +88,7 @@ struct Arguments {
   __host__ __device__ int64_t all_heads() const { return batches * heads; }
 };
 
-// What the softmax is of: a score at a row and a column of its head.
+// The value that the softmax takes, of a score at a row and a column of its head.
 __device__ float weighed(const Arguments& a, int64_t batch, int64_t head, int row, int column,
     float score) {
   const float bias_i = a.of_bias.at(batch, head, row, column);
@@ -571,7 +571,7 @@ __device__ void attend_tiles(
     ptx::commit_products();
     ptx::wait_for_products(made);
     if (threadIdx.x % kWarp == 0) ptx::arrive(&barriers.empty[turn.slot]);
-    // What was summed before, in units of this tile's values.
+    // Units of this tile's values, in which the sum of those before goes on.
     const float units = before * inverse_of(of_values);
     before = of_values;
 #pragma unroll

@@ -1,5 +1,6 @@
 """`kernelgen import`: nothing of a KernelBench file is lost in its YAML."""
 
+import ast
 import types
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from kernelbench_trees import PROBLEM
 
 from kernelgen.cli import program
 from kernelgen.errors import UserError
+from kernelgen.kernelbench import yaml_form as yaml_forms
 from kernelgen.kernelbench.yaml_form import yaml_form
 from kernelgen.problem.record import Problem
 from kernelgen.problem.yaml_file import read_yaml_problem
@@ -240,3 +242,12 @@ def test_other_files_and_places_are_refused(tmp_path: Path) -> None:
         result = invoke(*arguments)
         assert result.exit_code == 2, result.output
         assert len(result.output.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "value"), [("2 * 3", 6), ("-1.5", -1.5), ("'a' * 3", None), ("(1,) * 2", None)]
+)
+def test_arithmetic_is_of_numbers_alone(text: str, value: float | None) -> None:
+    (node,) = ast.parse(f"x = {text}").body
+    wanted = None if value is None else {"x": value}
+    assert yaml_forms._constants_of(node) == wanted  # noqa: SLF001

@@ -70,7 +70,6 @@ def test_a_run_is_as_one_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert asked.options.problem.name == "groupnorm"
     assert (asked.options.max_samples, asked.options.min_samples) == (5, 5)
     assert asked.options.tolerance == 1e-4
-    # What is in the journal needs no service.
     assert len(journal.read_bytes().splitlines()) >= 3
 
 

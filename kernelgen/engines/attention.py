@@ -35,7 +35,7 @@ _WORDS = """
     a batch batches column depth head heads key keys lead out queries query row score sizes tensors
     value whole width workspace
     """.split()  # noqa: SIM905 - a list of words reads best as words
-_MOST_WIDTH = 128  # whose sums a warpgroup's registers hold
+MOST_WIDTH = 128  # whose sums a warpgroup's registers hold
 _LEAST_ROWS = 64  # queries of a warpgroup, and keys of a tile
 _LEAST_PRODUCTS = 1 << 28  # less is over before its kernels are launched
 _SHARED_BYTES = 225 << 10
@@ -167,7 +167,7 @@ def _pays(stage: Attention) -> bool:
     *_, queries, keys = stage.shape
     depth, width = _widths(stage)
     return (
-        0 < max(depth, width) <= _MOST_WIDTH
+        0 < max(depth, width) <= MOST_WIDTH
         and min(queries, keys) >= _LEAST_ROWS
         and prod(stage.shape) * (depth + width) >= _LEAST_PRODUCTS
     )

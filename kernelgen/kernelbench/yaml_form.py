@@ -165,13 +165,20 @@ def _is_read_back(name: str, value: ConstantValue) -> bool:
 
 
 def _value_of(node: ast.expr) -> Any:
-    """Return the value of literals, tuples and arithmetic of these; None of anything else."""
+    """Return the value of literals, tuples and arithmetic of numbers; None of anything else."""
+    operations = [one for one in ast.walk(node) if isinstance(one, ast.BinOp | ast.UnaryOp)]
+    # A text or tuple times a number could take all memory.
+    factors = [part for one in operations for part in ast.iter_child_nodes(one)]
+    if not all(isinstance(one, _LITERAL) for one in ast.walk(node)) or any(
+        isinstance(part, ast.Tuple)
+        or (isinstance(part, ast.Constant) and type(part.value) not in {int, float})
+        for part in factors
+    ):
+        return None
     try:
-        if all(isinstance(one, _LITERAL) for one in ast.walk(node)):
-            return eval(compile(ast.Expression(node), "", "eval"))  # noqa: S307
-    except (ArithmeticError, MemoryError, TypeError):
-        pass
-    return None
+        return eval(compile(ast.Expression(node), "", "eval"))  # noqa: S307
+    except ArithmeticError:
+        return None
 
 
 def _last_needed(parts: list[_Part]) -> int:

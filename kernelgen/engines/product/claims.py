@@ -17,7 +17,7 @@ from kernelgen.graph.graph import MATRIX, Argument, Reference, TensorType
 # split the operands costs a little, and more the fewer rows share a weight.
 LEAST_ROWS = 512
 LEAST_SIZE = 128  # of columns, depth, and rows of a batch
-_LEAST_PRODUCTS = 1 << 31  # less is over before its kernels are launched
+LEAST_PRODUCTS = 1 << 31  # less is over before its kernels are launched
 _LEAST_MOVED = 1 << 22  # elements of the largest of the three, likewise
 # The parameters of operators that are the two factors, and the bias.
 _FACTORS: Mapping[str, tuple[str, ...]] = {
@@ -148,7 +148,7 @@ def _pays(p: ProductChoice) -> bool:
         case "none":
             return False
         case "hopper":
-            large = p.batches * p.rows * p.columns * p.depth >= _LEAST_PRODUCTS
+            large = p.batches * p.rows * p.columns * p.depth >= LEAST_PRODUCTS
             # Runs are done at once, as a batch of products is.
             large &= p.batches * p.rows >= LEAST_ROWS
             # Of a batch's rows, and of the columns, tiles are to be full.

@@ -9,10 +9,11 @@ from kernelgen.engines.gathers import REDUCTIONS
 from kernelgen.engines.operators import operator_for
 from kernelgen.engines.pool.window import POOLINGS
 from kernelgen.graph.graph import FILLS, MATRIX, Argument, Graph, Node, Reference
+from kernelgen.planning.rewrites.attention import wide_attention
 from kernelgen.planning.rewrites.builder import Builder, rewritten
 from kernelgen.planning.rewrites.loops import with_loops
 from kernelgen.planning.rewrites.losses import LOSSES, with_cross_entropies
-from kernelgen.planning.rewrites.norms import NORMS, wide_attention, with_running_statistics
+from kernelgen.planning.rewrites.norms import NORMS, with_running_statistics
 from kernelgen.planning.rewrites.statistics import STATISTICS
 from kernelgen.planning.rewrites.views import without_views_between
 

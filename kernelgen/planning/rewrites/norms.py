@@ -13,8 +13,6 @@ from kernelgen.planning.rewrites.builder import Builder, rewritten
 # Norms with running statistics, and what says that they take the input's own.
 _KEEPING = {"batch_norm.default": "training", "instance_norm.default": "use_input_stats"}
 _SEVERAL = 2  # values of a channel, at least, or torch refuses to take its statistics
-# Attention whose products a kernel of ours does sooner than torch.
-_LEAST_PRODUCTS, _LEAST_SIZE = 1 << 31, 129
 FLOAT_EPS = 2.0**-23  # of float32: what an nn.RMSNorm without an eps has
 
 
@@ -58,10 +56,10 @@ def _softmax(node: Node, b: Builder) -> Reference | None:
     if node.arguments["dtype"] not in {None, Named("float32")} or not b.type_of(x).shape:
         return None
     assert isinstance(dim, int)
-    return _shares(b, x, dim, log=node.aten.startswith("log"))
+    return shares_of(b, x, dim, log=node.aten.startswith("log"))
 
 
-def _shares(b: Builder, x: Argument, dim: int, *, log: bool = False) -> Reference:
+def shares_of(b: Builder, x: Argument, dim: int, *, log: bool = False) -> Reference:
     """Add a softmax along a dimension, or its logarithm."""
     largest = b.reduce("amax.default", x, [dim], keepdim=True)
     total = b.reduce("sumexp", x, [dim], keepdim=True)
@@ -69,39 +67,6 @@ def _shares(b: Builder, x: Argument, dim: int, *, log: bool = False) -> Referenc
     if log:
         return b.pointwise("sub.Tensor", distance, b.pointwise("log.default", total))
     return b.pointwise("div.Tensor", b.pointwise("exp.default", distance), total)
-
-
-def wide_attention(node: Node, b: Builder) -> Reference | None:
-    """Return attention of long keys as two products and a softmax, None of what else there is.
-
-    Its scores take little memory beside its keys, and torch's kernel holds no such keys.
-    """
-    given = node.arguments
-    query, key, value = (Reference(node.argument(name)) for name in ("query", "key", "value"))
-    (*lead, queries, depth), (*_, keys, width) = (b.type_of(x).shape for x in (query, value))
-    products = prod((*lead, queries, keys, depth + width))
-    if (
-        (given["attn_mask"], given["dropout_p"], given["is_causal"]) != (None, 0, False)
-        or {tuple(b.type_of(x).shape[:-2]) for x in (query, key, value)} != {tuple(lead)}
-        or keys > depth
-        or products < _LEAST_PRODUCTS
-        or min(queries, keys, width) < _LEAST_SIZE
-    ):
-        return None
-
-    def product(equation: str, left: Reference, right: Reference, columns: int) -> Reference:
-        batches = "abcdefgh"[: len(lead)]
-        given: dict[str, Argument] = {
-            "equation": equation.format(batches),
-            "tensors": (left, right),
-            "path": None,
-        }
-        return b.emit("einsum.default", given, (*lead, queries, columns))
-
-    scores = product("{0}id,{0}jd->{0}ij", query, key, keys)
-    scale = given["scale"] if given["scale"] is not None else depth**-0.5
-    weights = _shares(b, b.pointwise("mul.Tensor", scores, scale), -1)
-    return product("{0}ij,{0}jd->{0}id", weights, value, width)
 
 
 NORMS = {
