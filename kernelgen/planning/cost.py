@@ -131,10 +131,8 @@ def _flops(stage: Library, types: dict[str, TensorType]) -> int:
         return only
 
     match base:
-        case "mm" | "bmm" | "matmul":
-            products = elements * shape("self")[-1]
-        case "addmm" | "baddbmm" | "linear":
-            products = elements * shape(_FACTORS[base])[-1]
+        case "mm" | "bmm" | "matmul" | "addmm" | "baddbmm" | "linear":
+            products = elements * shape(_FACTORS.get(base, "self"))[-1]
         case "conv1d" | "conv2d" | "conv3d" | "bilinear":
             products = elements * prod(shape("weight")[1:])
         case "conv_transpose1d" | "conv_transpose2d" | "conv_transpose3d":

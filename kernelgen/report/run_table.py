@@ -13,12 +13,7 @@ from kernelgen.report import columns
 from kernelgen.report.details import asked_for, details, remarkable
 from kernelgen.report.outcome import summary
 from kernelgen.report.printable import printable, printable_lines
-from kernelgen.report.suite import (
-    USUAL_BASELINES,
-    baselines_of,
-    some,
-    suite_facts,
-)
+from kernelgen.report.suite import USUAL_BASELINES, baselines_of, some, suite_facts
 from kernelgen.report.table import (
     Column,
     Line,

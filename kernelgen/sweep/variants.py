@@ -18,14 +18,7 @@ from kernelgen.grading.supervisor.crew import Crew
 from kernelgen.grading.supervisor.grade import grade_jobs, require_tools
 from kernelgen.grading.verdict import Run
 from kernelgen.problem.library import load_problem
-from kernelgen.problem.record import (
-    MAIN_CASE,
-    Backend,
-    Case,
-    Minimal,
-    Problem,
-    device_of,
-)
+from kernelgen.problem.record import MAIN_CASE, Backend, Case, Minimal, Problem, device_of
 from kernelgen.problem.text import read_raw
 from kernelgen.problem.yaml_tree import YamlValue, as_yaml, read_tree
 from kernelgen.rendering.solution import render

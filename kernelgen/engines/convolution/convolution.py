@@ -27,16 +27,7 @@ from kernelgen.engines.epilogue import with_epilogue
 from kernelgen.engines.map import Map
 from kernelgen.engines.naming import Names, without_overload
 from kernelgen.engines.pool.record import POOLED
-from kernelgen.engines.stage import (
-    Kernel,
-    Library,
-    Operand,
-    Result,
-    Stage,
-    Step,
-    Views,
-    step_of,
-)
+from kernelgen.engines.stage import Kernel, Library, Operand, Result, Stage, Step, Views, step_of
 from kernelgen.engines.text.finish import OF, finish_names
 from kernelgen.engines.text.names import text_of
 from kernelgen.engines.text.reading import Reading
