@@ -275,6 +275,7 @@ def test_constructors_that_read_values_or_move_things(
         ("", "x.relu()[:, torch.tensor([1, 0, 3])] * 2"),
         ("", "(torch.stack([x.mean(), torch.tensor(2.0)]), torch.tensor(1.0).view(1) * x)"),
         ("", "x.relu() * 2 if self.training else x"),
+        ("s = x.double().mean()", "(x.relu() * s, s.float() + 1, (s * 2).float() + s.half())"),
         (
             "y = torch.func.functional_call(self.fc, {'weight': self.fc.weight * 2}, (x,))",
             "y.relu() * 2",

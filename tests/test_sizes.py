@@ -162,6 +162,42 @@ def test_fewer_dimensions_are_refused(
         planned.run(torch.randn(6, 5))
 
 
+@pytest.mark.parametrize(
+    ("forward", "other"),
+    [
+        ("x * 2 if x.dim() == 3 else x", (6, 5)),
+        ("x * (2 if x.relu().ndim == 3 else 3)", (1, 6, 5, 4)),
+        ("x + len(x.shape)", (5, 4)),
+        ("x * 2 if y.dim() == 3 else x", (6, 5)),
+        ("x * x.size(-1) + x.shape[-2]", (1, 6, 5, 4)),
+        ("x * x.new_ones(x.shape[1:]).sum()", (5, 4)),
+        ("x * torch.zeros((x.size(0), *x.shape[1:])).exp()", (1, 5, 4)[1:]),
+        ("x.relu() + torch.ones((1,) + x.shape)", (5, 4)),
+        ("x[..., 0] * 2", (5, 4)),
+        ("x.exp().view(x.size(0), -1) * 2", (1, 6, 5, 4)),
+        ("x.exp().flatten(1) * 2", (1, 6, 5, 4)),
+    ],
+)
+def test_a_number_of_dimensions_that_forward_asks_for_is_that_of_the_call(
+    forward: str, other: tuple[int, ...], tmp_path: Path, compiled_folder: Path
+) -> None:
+    x = "torch.rand(6, 5, 4)"
+    planned = Planned(problem_of(tmp_path, forward, x=x, y=x), "cpp", compiled_folder)
+    planned.check()
+    planned.check(*torch.rand(2, 3, 5, 4))
+    with pytest.raises(ValueError, match=rf"dimensions of \w: .* 3, got {len(other)}"):
+        planned.run(*torch.rand(2, *other))
+
+
+def test_a_number_of_dimensions_that_forward_does_not_ask_for_is_free(
+    tmp_path: Path, compiled_folder: Path
+) -> None:
+    forward = "(x / x.size(0)).exp() + x.shape[0]"
+    planned = Planned(problem_of(tmp_path, forward, x=X), "cpp", compiled_folder)
+    for shape in (6, 10), (2, 3, 4), (5,):
+        planned.check(torch.randn(shape))
+
+
 @pytest.mark.parametrize("size", ["x.shape[0]", "y.shape[0]"])
 def test_a_size_of_two_inputs_is_that_of_both(
     tmp_path: Path, compiled_folder: Path, size: str

@@ -248,6 +248,7 @@ BUFFER = "self.register_buffer('b', torch.zeros(8))\nself.b.data = torch.ones(8)
         ("return x + self.r.random()", "self.r = random.Random(0)", "keeps state in self.r;"),
         ("return x + random.random()", "pass", "random numbers of Python's or numpy's"),
         ("return x + numpy.random.rand()", "pass", "random numbers of Python's or numpy's"),
+        ("torch.manual_seed(0)\nreturn x + torch.rand_like(x)", "pass", "forward seeds"),
         ("return torch.vmap(lambda row: row * 2)(x)", "pass", "forward calls vmap"),
         (
             "with torch.autocast('cpu', torch.bfloat16):\n    return self.fc(x)",

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import cast
 
 from kernelgen.engines.operators import Operator, operator_for
-from kernelgen.graph.graph import Argument, Node, Reference, TensorType, references
+from kernelgen.graph.graph import NUMBER, Argument, Node, Reference, TensorType, references
 
 DTYPES = {"float": "float32", "bool": "bool", "int64": "int64"}
 # Types that a kernel reads and writes; all others stay in torch.
@@ -30,7 +30,7 @@ def kernel_row(
     for name, value in filled.items():
         if isinstance(value, Reference):
             one = types[value.name]
-            is_number = one.dtype == "float64" and not one.shape and operator.takes != "bool"
+            is_number = one == NUMBER and operator.takes != "bool"
             if not is_number and one.dtype not in _TAKEN[operator.takes]:
                 return None
             if name not in {"condition", "mask"}:

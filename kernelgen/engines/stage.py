@@ -8,7 +8,7 @@ from typing import Literal
 
 import msgspec
 
-from kernelgen.graph.graph import Argument, TensorType, references, strides_of
+from kernelgen.graph.graph import NUMBER, Argument, TensorType, references, strides_of
 
 StepValue = str | float | int | bool
 """The name of an operand or of an earlier step, or a number."""
@@ -42,7 +42,7 @@ class Operand(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_number(self) -> bool:
         """Whether it is a float of Python's, which a kernel gets by value."""
-        return self.type.dtype == "float64" and not self.type.shape
+        return self.type == NUMBER
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):

@@ -62,6 +62,9 @@ class TensorType(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
+NUMBER = TensorType(shape=(), strides=(), dtype="float64")  # of a float of Python's
+
+
 def strides_of(shape: Sequence[int]) -> tuple[int, ...]:
     """Return the strides of contiguous memory."""
     return tuple(prod(max(size, 1) for size in shape[d + 1 :]) for d in range(len(shape)))
@@ -256,6 +259,8 @@ class Graph(msgspec.Struct, frozen=True, kw_only=True):
             and for how tensors lie in memory where forward asks -> the value that is in the graph,
             as Python: `len(state)` -> `2`.
         decided: sizes by which forward has decided what it does, in order.
+        asked: `rank` where forward depends on how many dimensions a tensor has, `end` where it
+            finds one from the last.
         made_like: the constructor's parameters -> the likeness of what else Model was made with,
             tensors aside.
         bound: (input, dimension) of sizes that forward takes no others of, as far as is known.
@@ -274,6 +279,7 @@ class Graph(msgspec.Struct, frozen=True, kw_only=True):
     updates: dict[str, str] = {}
     fixed: dict[str, str] = {}
     decided: tuple[int, ...] = ()
+    asked: frozenset[str] = frozenset()
     bound: frozenset[tuple[str, int]] = frozenset()
     made_with: dict[str, Any] = {}
     made_like: dict[str, str] = {}

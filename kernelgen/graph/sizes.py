@@ -9,16 +9,7 @@ from typing import Any
 
 import msgspec
 
-from kernelgen.graph.graph import (
-    Graph,
-    GraphInput,
-    Node,
-    Reference,
-    SizeOf,
-    TensorType,
-)
-
-_NUMBER = TensorType(shape=(), strides=(), dtype="float64")
+from kernelgen.graph.graph import NUMBER, Graph, GraphInput, Node, Reference, SizeOf
 
 
 class Resize(msgspec.Struct, frozen=True, kw_only=True):
@@ -162,6 +153,6 @@ class _Sizes:
         return GraphInput(
             name=wish,
             kind="scalar",
-            type=_NUMBER,
+            type=NUMBER,
             size=SizeOf(input=name, dim=dim, factor=factor, alike=self._alike),
         )

@@ -15,7 +15,7 @@ from kernelgen.engines.naming import without_overload
 from kernelgen.engines.pool.window import with_means
 from kernelgen.engines.rows import is_known, kernel_row
 from kernelgen.engines.stage import reads, writes
-from kernelgen.graph.graph import VIEWS, Graph, Node, references
+from kernelgen.graph.graph import NUMBER, VIEWS, Graph, Node, references
 from kernelgen.planning.making import result_names
 from kernelgen.planning.placing import Placing
 from kernelgen.planning.plan import Plan
@@ -91,8 +91,9 @@ class _Planner:
             values.place(value)
         used = {*outputs, *updates.values()}.union(*map(reads, values.stages))
         used |= {i.size.input for i in self._graph.inputs if i.size and i.name in used}
-        # Of what is not read, a size may decide.
+        # Of what is not read, a size may decide, or how many there are.
         used.update(name for name, _ in self._graph.bound)
+        used.update(*[self._graph.input_types] * ("rank" in self._graph.asked))
         return Plan(
             graph=self._graph,
             sources=tuple(i for i in self._graph.inputs if i.name in used),
@@ -164,6 +165,6 @@ class _Planner:
         apply = Apply(operator=operator, arguments=filled, whole=node.whole)
         values.waiting.steps[node.name] = apply
         read = [name for key in filled if operator.reads(key) for name in references(filled[key])]
-        if all(name in values.constants for name in read):
+        if all(name in values.constants or values.types[name] == NUMBER for name in read):
             values.constants[node.name] = node
         return True

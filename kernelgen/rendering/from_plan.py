@@ -211,10 +211,14 @@ def _checks(plan: Plan, given: Mapping[str, str]) -> list[str]:
         name = repr(text) if '"' in text else f'"{text}"'
         lines.append(f"_expect({name}, {_renamed(text, given)}, {value})")
     lines += [f"{s.name} = {_renamed(s.text, given)}" for s in plan.sources if _is_part(s)]
+    # Where no size is read, one from the last dimension is checked where it was.
+    counted = plan.graph.asked & {"rank", *["end"] * any(s.size for s in plan.sources)}
     for source in plan.sources:
-        name = given.get(source.name, source.name)
-        dims = [d for d in range(len(source.type.shape)) if (source.name, d) in plan.bound]
-        if len(dims) == len(source.type.shape) > 0:
+        name, rank = given.get(source.name, source.name), len(source.type.shape)
+        dims = [d for d in range(rank) if (source.name, d) in plan.bound]
+        if counted and source.kind == "input" and len(dims) < max(rank, 1):
+            lines.append(f'_expect("dimensions of {source.name}", {name}.dim(), {rank})')
+        if len(dims) == rank > 0:
             found = f"tuple({name}.shape)"
             lines.append(f'_expect("shape of {source.name}", {found}, {source.type.shape})')
         elif dims:

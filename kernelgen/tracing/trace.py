@@ -22,6 +22,7 @@ from kernelgen.tracing.model.flattened import Flattened, inputs_of
 from kernelgen.tracing.model.made import Made, attributes_of, generators, made_of, with_values
 from kernelgen.tracing.model.structures import Place, holds
 from kernelgen.tracing.model.watched import (
+    LAYOUTS,
     SOURCE_NAME,
     OnCpu,
     calls_outside,
@@ -57,8 +58,9 @@ def trace(source: str, *, eval_mode: bool = False, resize: Resize | None = None)
             flattened = Flattened(made, inputs, floats=floats)
             seen.clear()
             graph = _graph(made, flattened, attributes, resize)
-            fixed = graph.fixed | flattened.layouts_as_read(frozenset(seen.layouts))
-            return msgspec.structs.replace(graph, fixed=fixed, decided=tuple(seen.decided))
+            fixed = graph.fixed | flattened.layouts_as_read(LAYOUTS & seen.asked)
+            decided, asked = tuple(seen.decided), frozenset(seen.asked)
+            return msgspec.structs.replace(graph, fixed=fixed, decided=decided, asked=asked)
 
         floats = True
         try:
@@ -103,7 +105,7 @@ def _graph(
     Raises:
         NotPlannedError: it has none, or none that keeps the floats that it gets.
     """
-    state = generators()
+    state = torch.seed(), generators()
     try:
         with flattened, _recurrences_by_shape():
             program = torch.export.export(made.model, flattened.resized(resize), strict=False)
@@ -113,8 +115,8 @@ def _graph(
         if _is_the_problems(error, made):
             raise
         raise _not_exported(error) from error
-    if generators() != state:
-        raise NotPlannedError("forward draws random numbers of Python's or numpy's")
+    if (torch.initial_seed(), generators()) != state:
+        raise NotPlannedError("forward seeds, or draws random numbers of Python's or numpy's")
     outside = {id(value): name for name, value in made.space.items()}
     graph = with_values(lambda: _read(program, flattened.places, attributes, outside))
     numbers = {place.name for place in flattened.places if place.kind == "scalar"}
@@ -209,23 +211,15 @@ def _attributes_as_buffers(made: Made) -> frozenset[str]:
 
 
 def _is_the_problems(error: Exception, made: Made) -> bool:
-    """Whether forward would raise an error on any tensors: a line of its own does, or a name."""
-    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
-    own = frames[-1].f_code.co_filename == SOURCE_NAME
-    if own and isinstance(error, RuntimeError | TypeError):
-        # torch raises these in place of what it cannot do, and a Model that sees no plain tensor.
-        return _eager_error(made) == (type(error), str(error))
-    return own or isinstance(error, AttributeError)
-
-
-def _eager_error(made: Made) -> tuple[type, str] | None:
-    """Return what a new Model raises on its own inputs, with values."""
-    space = made.space
+    """Whether a line of forward's raises an error on tensors with values, too, or a name does."""
+    (*_, last), space = traceback.walk_tb(error.__traceback__), made.space
+    if last[0].f_code.co_filename != SOURCE_NAME and not isinstance(error, AttributeError):
+        return False
     try:
         with_values(lambda: space["Model"](*space["get_init_inputs"]())(*space["get_inputs"]()))
-    except Exception as error:  # noqa: BLE001 - the problem's code may raise anything
-        return type(error), str(error)
-    return None
+    except Exception as eager:  # noqa: BLE001 - the problem's code may raise anything
+        return (type(eager), str(eager)) == (type(error), str(error))
+    return False
 
 
 def _not_exported(error: Exception) -> NotPlannedError:

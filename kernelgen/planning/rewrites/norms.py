@@ -93,7 +93,8 @@ def with_running_statistics(graph: Graph) -> Graph:
                 found = left[node.arguments["norm"]].get(key)
                 if found is None:
                     return [node.calling("alias.default", self=node.arguments["self"])]
-                return [node.calling("flatten.using_ints", self=found, start_dim=0, end_dim=-1)]
+                last = len(builder.types[found.name].shape) - 1
+                return [node.calling("flatten.using_ints", self=found, start_dim=0, end_dim=last)]
         if node.aten not in _KEEPING:
             return [node]
         made, left[Reference(node.name)] = _with_updates(builder, node)

@@ -24,6 +24,7 @@ from kernelgen.graph.graph import (
     broadcast,
     call_of,
     contiguous,
+    items_of,
     renamed,
 )
 
@@ -92,7 +93,7 @@ def without_views_between(graph: Graph) -> Graph:
 
 class _Views:
     def __init__(self, graph: Graph) -> None:
-        self._graph = graph
+        self._graph, self._asked = graph, graph.asked
         self._types = graph.input_types
         self._nodes: dict[str, Node] = {}
         self._in_parts: dict[tuple[str, _Split], str] = {}
@@ -103,7 +104,8 @@ class _Views:
     def graph(self) -> Graph:
         for node in self._graph.nodes:
             self._keep(self._moved(node))
-        return msgspec.structs.replace(self._graph, nodes=tuple(self._nodes.values()))
+        nodes = tuple(self._nodes.values())
+        return msgspec.structs.replace(self._graph, nodes=nodes, asked=self._asked)
 
     def _keep(self, node: Node) -> None:
         self._nodes[node.name] = node
@@ -154,6 +156,9 @@ class _Views:
             split = _merge(computed.type.shape, node.type.shape)
             if split is not None and node.aten in _MERGES and self._readers[value] == 1:
                 self._lives(node.name, split, value)
+                # What is counted from the last dimension is, from here on, from the first.
+                if any(isinstance(i, int) and i < 0 for i in items_of(*node.arguments.values())):
+                    self._asked |= {"rank"}
         return node
 
     def _can(self, node: Node, split: _Split) -> bool:

@@ -17,7 +17,7 @@ from kernelgen.graph.sizes import Resize
 from kernelgen.tracing.exported import memory_of, number_of
 from kernelgen.tracing.model.made import Made, attributes_of, held_by, without_memory_if_it_can
 from kernelgen.tracing.model.structures import Flat, Rebuilt, holds
-from kernelgen.tracing.model.watched import Size
+from kernelgen.tracing.model.watched import Shape, Size
 
 Buffer = tuple[dict[str, Any], str, torch.Tensor]
 """A module's buffers, the name of one of them, and what it is."""
@@ -216,7 +216,7 @@ class Flattened(Flat):
                 return str(int(value))
             record = _as_called(value)
             structure = isinstance(value, tuple | OrderedDict) or record is not None
-            if not structure or type(value) in {tuple, torch.Size}:
+            if not structure or type(value) in {tuple, torch.Size, Shape}:
                 return None
             name = self._name_of(type(value))
             if record is not None:

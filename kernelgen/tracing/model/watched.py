@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import torch
 from torch.nn.parameter import is_lazy
 from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_leaves
 
 from kernelgen.graph.graph import NotPlannedError
 from kernelgen.problem.python_text import parse_python
@@ -20,11 +21,11 @@ _OUTSIDE = frozenset(("_io", "datetime", "io", "os", "posix", "secrets", "time",
 _PURE = frozenset(
     ("__future__", "collections", "dataclasses", "functools", "math", "torch", "typing")
 )
-_LAYOUTS = ("is_contiguous", "storage_offset", "stride")
-_SHAPE = torch.Tensor.shape
+LAYOUTS = frozenset(("is_contiguous", "storage_offset", "stride"))
+_RANKS = frozenset(("dim", "ndimension"))
 # Functions of torch's, a mode's of torch.export's among them, between a call and this one.
 _BETWEEN = ("__len__", "__torch_function__", "handle_torch_function")
-_SIZES = (torch.Tensor.size, torch.Tensor.numel, torch.Tensor.nelement)
+_SIZES = (torch.Tensor.size, torch.Tensor.numel, torch.Tensor.nelement, torch.numel)
 _DRAWN_ANEW = {torch.rand, torch.randint, torch.randn, torch.randperm}
 
 
@@ -118,6 +119,46 @@ for _name in ("__add__", "__radd__", "__sub__", "__rsub__", "__mul__", "__rmul__
     setattr(Size, _name, _computing(_name))
 
 
+class Shape(tuple[Size, ...]):
+    """A tensor's sizes that forward reads; whether it counts dimensions is noted.
+
+    A graph is that of one rank, in which `x.shape[-1]` is the size of a dimension from the front.
+
+    Attributes:
+        asked: `rank` where forward depends on how many dimensions there are, `end` where it counts
+            them from the last one.
+    """
+
+    __slots__ = ()
+    asked: ClassVar[set[str]] = set()
+
+    def __getitem__(self, at: Any) -> Any:
+        """Return a size, or several."""
+        self.asked.add("rank" if isinstance(at, slice) else "end" if at < 0 else "front")
+        found = super().__getitem__(at)
+        return found if isinstance(found, int) else torch.Size(found)
+
+    def __radd__(self, other: tuple[int, ...]) -> tuple[int, ...]:
+        """Return sizes before these, and these."""
+        return *other, *self
+
+    def numel(self) -> Size:
+        """Return how many elements a tensor of this shape has."""
+        return Size(torch.Size(self).numel())
+
+
+def _counting(name: str) -> Callable[..., Any]:
+    def method(self: Shape, *others: Any) -> Any:
+        self.asked.add("rank")
+        return getattr(tuple, name)(self, *others)
+
+    return method
+
+
+for _name in ("__add__", "__eq__", "__iter__", "__len__", "__mul__", "__ne__"):
+    setattr(Shape, _name, _counting(_name))
+
+
 class OnCpu(TorchFunctionMode):
     """Has torch take the CPU where it is asked for a GPU, and `x.data` be `x.detach()`.
 
@@ -125,18 +166,16 @@ class OnCpu(TorchFunctionMode):
 
     Attributes:
         decided: as of `Size`.
-        layouts: names of the methods by which forward reads where a tensor's elements lie.
+        asked: as of `Shape`; and names of the methods by which forward reads where a tensor's
+            elements lie.
     """
 
-    def __init__(self) -> None:
-        """Begin with nothing seen."""
-        super().__init__()
-        self.decided, self.layouts = Size.decided, set[str]()
+    decided, asked = Size.decided, Shape.asked
 
     def clear(self) -> None:
         """Begin again, for another trace."""
         self.decided.clear()
-        self.layouts.clear()
+        self.asked.clear()
 
     def __torch_function__(
         self, function: Any, types: Any, args: Any = (), kwargs: Any = None
@@ -145,19 +184,24 @@ class OnCpu(TorchFunctionMode):
         name = getattr(function, "__name__", "")
         if name == "cuda":
             return args[0]
-        if getattr(function, "__self__", None) is torch.Tensor.data:
+        of = getattr(function, "__self__", None)
+        if of is torch.Tensor.data:
             if name == "__get__" and not is_lazy(args[0]):
                 return args[0].detach()  # a trace does not see what the other leads to
             if torch.compiler.is_compiling():
                 raise NotPlannedError("forward sets a tensor's .data; copy_ changes its values")
         if torch.compiler.is_compiling() and _is_called_by_problem(sys._getframe(1)):  # noqa: SLF001
-            if name in _LAYOUTS:
-                self.layouts.add(name)
+            given = tree_leaves((args, kwargs))
+            shaped = any(one is ... or isinstance(one, Shape) for one in given)
+            if shaped or name in _RANKS or of is torch.Tensor.ndim:
+                self.asked.add("rank")
+            self.asked |= LAYOUTS & {name}
             if name == "__len__":  # Python makes it a plain number
                 self.decided.append(len(args[0]))
-            if function in _SIZES or getattr(function, "__self__", None) is _SHAPE:
+            if function in _SIZES or of is torch.Tensor.shape:
+                self.asked.update("end" for one in given if isinstance(one, int) and one < 0)
                 sizes = function(*args, **(kwargs or {}))
-                return Size(sizes) if isinstance(sizes, int) else torch.Size(map(Size, sizes))
+                return Size(sizes) if isinstance(sizes, int) else Shape(map(Size, sizes))
         named = {name: _on_cpu(value) for name, value in (kwargs or {}).items()}
         if function in _DRAWN_ANEW:
             # A layout that is given tells of the default device, which may not be the inputs'.
