@@ -59,6 +59,19 @@ def test_an_operator_of_torch_s_is_a_library_s_on_any_number_of_threads(threads:
     assert seen(script).count(True) > 0.7 * LOOKS
 
 
+def test_threads_that_wait_for_the_next_operator_compute_nothing() -> None:
+    script = (
+        "torch.set_num_threads(2)\n"
+        "x = torch.randn(1 << 16)\n"
+        "x.exp()\n"
+        "print(flush=True)\n"
+        "while True:\n"
+        "    x.exp()\n"
+        "    for _ in range(100_000): pass\n"
+    )
+    assert seen(script).count(True) < 0.4 * LOOKS
+
+
 def test_a_thread_computes_after_the_first_one_of_its_process_has_ended() -> None:
     script = (
         "import ctypes, threading, time\n"
@@ -117,7 +130,7 @@ def test_a_library_s_code_on_a_stack_that_is_none_is_the_library_s() -> None:
         ("/v/site-packages/torch/lib/libc10.so", "for others"),
         ("/usr/lib/libm-2.31.so", "for others"),
         ("/usr/lib/ld-linux-x86-64.so.2", "for others"),
-        ("/v/site-packages/torch/lib/libgomp-a34b3233.so.1", "for others"),
+        ("/v/site-packages/torch/lib/libgomp-a34b3233.so.1", "waits"),
         ("", "for others"),
         ("/v/lib/libmkl_core.so.2", "library"),
         ("/v/site-packages/jaxlib/libjax_common.so", "library"),

@@ -19,13 +19,15 @@ _LIBRARIES = re.compile(
     r"(/lib\w*(torch_cpu|mkl|dnnl|blas|lapack|blis|sleef)[\w.-]*"
     r"|/(site|dist)-packages/(?!torch/|msgspec/|numba/).*)$"
 )
-# Files that work, or wait, for their caller; so does memory of no file, where oneDNN compiles.
-_FOR_OTHERS = re.compile(r"^-$|/(lib(c|c10|m|mvec|gomp|iomp5|omp|pthread)[-.]|ld-)[-.\w]*$")
+# Files that work for their caller; so does memory of no file, where oneDNN compiles.
+_FOR_OTHERS = re.compile(r"^-$|/(lib(c|c10|m|mvec|pthread)[-.]|ld-)[-.\w]*$")
+# Between two loops of a library's, OpenMP's threads wait without a rest, whoever computes.
+_WAITS = re.compile(r"/lib(gomp|iomp5|omp)[-.][-.\w]*$")
 _NEAR_BYTES = 4096  # from the top of the stack
 # Of what processes tell of their mappings, in a look; one that has imported torch tells 50 KB.
 _MOST_BYTES = 32 << 20
 
-Kind = Literal["library", "for others", "other"]
+Kind = Literal["library", "for others", "waits", "other"]
 Mapping = tuple[int, int, Kind]  # begin, end
 
 
@@ -36,7 +38,7 @@ def computes_in_a_library(pids: Iterable[int], *, shown: bool = False) -> bool |
     that code's. Returns None if no thread was running, or the kernel does not tell. Where it is to
     have `shown` them all, what it does not tell counts as a library's: any process can forbid it.
     """
-    ran, left = False, _MOST_BYTES
+    ran, waits, left = False, False, _MOST_BYTES
     for pid in pids:
         try:
             mappings: list[Mapping] = []
@@ -51,16 +53,20 @@ def computes_in_a_library(pids: Iterable[int], *, shown: bool = False) -> bool |
                 if not mappings:
                     # A file's name may hold what ends a line elsewhere, but no newline.
                     told = (thread / "maps").read_bytes()
-                    ran, left = True, left - len(told)
+                    left -= len(told)
                     if left < 0:
                         return shown or None
                     mappings = _executable(told)
-                if mappings and _is_library(thread, int(counter, 16), int(stack, 16), mappings):
+                if not mappings:
+                    continue
+                library = _is_library(thread, int(counter, 16), int(stack, 16), mappings)
+                if library and _kind(int(counter, 16), mappings) != "waits":
                     return True
+                ran, waits = ran or not library, waits or library
         except OSError as error:
             if shown and isinstance(error, PermissionError):
                 return True
-    return False if ran else None
+    return False if ran else waits or None
 
 
 def _executable(told: bytes) -> list[Mapping]:
@@ -72,7 +78,8 @@ def _executable(told: bytes) -> list[Mapping]:
             begin, end = (int(place, 16) for place in places.split("-"))
             file = name.removesuffix(" -").removesuffix(" (deleted)")
             kind: Kind = "library" if _LIBRARIES.search(file) else "other"
-            found.append((begin, end, "for others" if _FOR_OTHERS.search(file) else kind))
+            kind = "for others" if _FOR_OTHERS.search(file) else kind
+            found.append((begin, end, "waits" if _WAITS.search(file) else kind))
     return found
 
 
@@ -87,7 +94,7 @@ def _is_library(thread: Path, counter: int, stack: int, mappings: list[Mapping])
         near = os.pread(memory.fileno(), _NEAR_BYTES, stack)
     # Return addresses are among the words, of 8 bytes, on the stack.
     kinds = (_kind(word, mappings) for word in memoryview(near[: len(near) & -8]).cast("Q"))
-    return next((kind for kind in kinds if kind not in {None, "for others"}), at) == "library"
+    return next((kind for kind in kinds if kind in {"library", "other"}), at) == "library"
 
 
 def _kind(address: int, mappings: list[Mapping]) -> Kind | None:
