@@ -81,14 +81,10 @@ class ExactReference:
             )
         except ProblemFault:
             raise
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 (what is to be raised, `_note` does)
             # Not a cast, an assertion in the model or an operator that lacks float64.
-            if is_device_loss(error) or is_out_of_memory(error):
-                raise
-            self.note = (
-                "outputs are compared with the float32 reference, which does not run in float64: "
-                + in_one_line(error)
-            )
+            told = "outputs are compared with the float32 reference, which does not run in float64"
+            self._note(error, told)
         return "float32", lambda: iter([(0, ref32)])
 
     def rankings(
@@ -107,14 +103,15 @@ class ExactReference:
                 with RankingRecorder([]) as recorder:
                     exact = [recorder.ranking(out, out) for out in self._run(inputs)]
                 found = [a and a.with_exact(b) for a, b in zip(found, exact, strict=True)]
-        except Exception as error:
-            if is_device_loss(error) or is_out_of_memory(error):
-                raise
-            self.note = (
-                "ties of indices are judged without a float64 result, which the reference does not "
-                f"give: {in_one_line(error)}"
-            )
+        except Exception as error:  # noqa: BLE001 (what is to be raised, `_note` does)
+            told = "ties of indices are judged without a float64 result: the reference gives none"
+            self._note(error, told)
         return found
+
+    def _note(self, error: Exception, told: str) -> None:
+        if is_device_loss(error) or is_out_of_memory(error):
+            raise error
+        self.note = f"{told}: {in_one_line(error)}"
 
     def _rankings32(self, inputs: list[Any], ref32: list[torch.Tensor]) -> list[Ranking | None]:
         # A run may change buffers.
