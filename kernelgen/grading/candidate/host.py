@@ -81,7 +81,7 @@ class Host:
             m.Construct: self._construct,
             m.MatchParameters: self._match_parameters,
             m.ChangeParameters: self._change_parameters,
-            m.BeginTrace: lambda _: self._begin_trace(),
+            m.BeginTrace: self._begin_trace,
             m.EndTrace: lambda _: m.Traced(traces=self._tracer.stop()),
             m.Call: self._call,
             m.ReturnInputs: lambda _: self._return_inputs(),
@@ -212,7 +212,7 @@ class Host:
         pinned = read_pins()
         if message.seed is not None:
             set_generators(message.seed)
-        forward = self._tracer.marked(self._forward)
+        forward = self._tracer.marked(self._forward, self._inputs)
         timed = self._clock.call(forward, incoming.feed, measured=message.timed)
         self._tracer.fence()
         # Before any synchronisation, on the stream that is current at return: what is not finished
@@ -277,8 +277,8 @@ class Host:
         enqueued = batch.enqueue(message.inputs, message.seeds, gated=message.gated)
         return enqueued if message.gated else batch.finish(enqueued)
 
-    def _begin_trace(self) -> m.TraceBegun:
-        self._tracer.start()
+    def _begin_trace(self, message: m.BeginTrace) -> m.TraceBegun:
+        self._tracer.start(follows=message.follows)
         return m.TraceBegun()
 
     @functools.cached_property

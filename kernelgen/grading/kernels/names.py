@@ -49,7 +49,8 @@ _MOVES = re.compile(
 _LIBRARY_ARGUMENT = re.compile(
     r"\bat::native::(?:\{anonymous\}::)?(\w+)|\b(cublas\w+|cutlass_\d+_\w+)"
 )
-_OPERATORS = "aten::"
+# Namespaces of torch's operators, but those that only call others.
+_OPERATORS = ("aten::", "mkldnn::", "mkl::", "onednn::", "quantized::", "sparse::", "prims::")
 # Operators that only make, name or move tensors: neither reading one of these in a trace nor its
 # absence says who did the computation.
 _NO_COMPUTATION_NAMES = """
@@ -155,7 +156,7 @@ def operator_computes(name: str) -> bool:
 
 def plain_name(name: str) -> str:
     """Return an operator's name without its namespace, the same for its in-place form."""
-    return name.removeprefix(_OPERATORS).rstrip("_")
+    return name.rpartition("::")[2].rstrip("_")
 
 
 def _without_parameters(text: str) -> str:

@@ -47,17 +47,19 @@ _OWN_HOST_US = 1000.0
 _TOLD = 4
 # Kernels of ATen's that take a weight or a bias, or none: their names do not say all they compute.
 _TAKES_PARAMETERS = re.compile(r"conv|norm|linear", re.IGNORECASE)
-
+# Operators of which the result may be the operand, element by element.
+_LEAVES = re.compile(r"lu|clamp|hardtanh|threshold|mish|softplus|m(ax|in)imum|where|mask|drop|abs")
 
 Span = tuple[float, float]
 
 
 class TracedCall(msgspec.Struct, frozen=True, kw_only=True):
-    """A verified call of the main case and what ran in it."""
+    """A verified call of the main case and what ran in it; `by_torch` as of a trace."""
 
     trace: Trace
     output_elements: int
     output_bytes: int
+    by_torch: bool | None = None
 
 
 class Policy(msgspec.Struct, frozen=True, kw_only=True):
@@ -268,12 +270,16 @@ def _host_decoy(call: TracedCall, works: Sequence[AttributedWork], reference: Tr
     trace = call.trace
     own_us = max(0.0, trace.call_us - trace.busy_us)
     did = f"the work was done by {_told(library)}"
+    if call.by_torch and not _may_leave_values(trace.works, reference.works):
+        return f"torch's operators alone make the outputs, whatever else runs in forward; {did}"
     repeated = _repeated_operators(trace.works, reference.works)
-    # A call also takes long when it waits for a thread or for its turn: only work counts here.
-    worked_us = min(trace.call_us, trace.cpu_us or trace.call_us)
-    own_work_us = own_us * worked_us / trace.call_us if trace.call_us else 0.0
-    much_of_its_own = own_work_us > max(_OWN_HOST_US, _OWN_HOST_SHARE * worked_us)
-    if repeated and not much_of_its_own:
+    # A norm or a convolution may leave weight and bias to an own kernel under the same name.
+    leaves_more = call.by_torch is False and any(map(_TAKES_PARAMETERS.search, repeated))
+    if (
+        repeated
+        and not leaves_more
+        and own_us <= max(_OWN_HOST_US, _OWN_HOST_SHARE * trace.call_us)
+    ):
         return f"forward {_calls_alike(repeated)}; {did}"
     if own_us * _HOST_BYTES_PER_US < call.output_bytes:
         return (
@@ -281,6 +287,14 @@ def _host_decoy(call: TracedCall, works: Sequence[AttributedWork], reference: Tr
             f"of {call.output_bytes} bytes once; {did}"
         )
     return None
+
+
+def _may_leave_values(called: Sequence[Work], reference: Sequence[Work]) -> bool:
+    """Whether an own kernel may do what leaves all values as they are, such as a clamp."""
+    done, asked = _sizes(called), _sizes(reference)
+    left, leaves = ([n for name, n in of.items() if _LEAVES.search(name)] for of in (done, asked))
+    fewer = sum(done.values()) < _SAME_SIZE * sum(asked.values())
+    return fewer and sum(left) < _SAME_SIZE * sum(leaves)
 
 
 def _sizes(works: Sequence[Work]) -> dict[str, int]:

@@ -5,16 +5,16 @@ import os
 import tempfile
 import warnings
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from time import process_time
 from typing import Any, TypeVar
 
-import msgspec
 import torch
 
 # Before any candidate is imported, so that it is this profiler and no other.
 from torch.autograd import profiler
 
+from kernelgen.grading.kernels.following import Follower
 from kernelgen.grading.kernels.trace_file import FORWARD, read_traces
 from kernelgen.grading.wire.device_errors import is_device_loss
 from kernelgen.grading.wire.trace import MAX_NAME, Trace
@@ -37,12 +37,15 @@ class Tracer:
         self._profile: Any = None
         self._after: torch.Tensor | None = None
         self._missing = ""
-        self._cpu_us: list[float] = []
+        self._follower: Follower | None = None
 
-    def start(self) -> None:
-        """Begin to record."""
+    def start(self, *, follows: bool = False) -> None:
+        """Begin to record, or to follow calls."""
+        self._follower = Follower() if follows else None
+        if follows:
+            return
         os.environ.setdefault("KINETO_LOG_LEVEL", _SILENT)
-        self._missing, self._cpu_us = "", []
+        self._missing = ""
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
@@ -58,18 +61,18 @@ class Tracer:
         except Exception as error:  # noqa: BLE001 (a profiler fails in many ways; none is a verdict)
             self._give_up(error)
 
-    def marked(self, function: Callable[[], ReturnedT]) -> Callable[[], ReturnedT]:
+    def marked(
+        self, function: Callable[[], ReturnedT], inputs: Any = None
+    ) -> Callable[[], ReturnedT]:
         """Return the function, marked in the trace while there is one."""
+        if self._follower is not None:
+            return partial(self._follower.call, function, inputs)
         if self._profile is None:
             return function
 
         def called() -> ReturnedT:
-            begin = process_time()
-            try:
-                with profiler.record_function(FORWARD):
-                    return function()
-            finally:
-                self._cpu_us.append((process_time() - begin) * 1e6)
+            with profiler.record_function(FORWARD):
+                return function()
 
         return called
 
@@ -80,13 +83,14 @@ class Tracer:
 
     def stop(self) -> tuple[Trace, ...]:
         """End recording, once the device has finished; return what ran in each marked call."""
+        follower, self._follower = self._follower, None
+        if follower is not None:
+            return (Trace(by_torch=follower.by_torch),)
         profile, self._profile, self._after = self._profile, None, None
         if profile is None:
             return (Trace(missing=self._missing),)
         try:
-            traces = read_traces(_ended(profile, self._folder), self._device)
-            pairs = zip(traces, self._cpu_us, strict=True)
-            return tuple(msgspec.structs.replace(trace, cpu_us=us) for trace, us in pairs)
+            return read_traces(_ended(profile, self._folder), self._device)
         except Exception as error:  # noqa: BLE001 (a profiler fails in many ways; none is a verdict)
             self._give_up(error)
             return (Trace(missing=self._missing),)

@@ -180,9 +180,10 @@ class Dialogue:
         """Copy a CPU batch's outputs from the memory of the candidate, which is stopped."""
         return copy_outputs(ran, made, self.host.channel.sender, self._arena_fds[0])
 
-    def begin_trace(self, timeout_s: float) -> None:
+    def begin_trace(self, timeout_s: float, *, follows: bool = False) -> None:
         """Have the host record what its next calls or batch run; raises Judged."""
-        self.ask_host(m.BeginTrace(), m.TraceBegun, timeout_s, "before a traced call")
+        begin = m.BeginTrace(follows=follows)
+        self.ask_host(begin, m.TraceBegun, timeout_s, "before a traced call")
 
     def end_trace(self, timeout_s: float, count: int) -> tuple[Trace, ...]:
         """Return what the host says ran since, in so many calls or a batch; raises Judged."""

@@ -234,6 +234,11 @@ class MainCase:
         check.conclude(self._evidence, reference)
 
     def _trace_batches(self, check: KernelCheck, confirming: Confirming | None) -> None:
+        if self._task.device == "cpu":
+            self._dialogue.begin_trace(self._task.options.call_timeout_s, follows=True)
+            for _ in range(_TRACED_CALLS["cpu"]):
+                self._calls.call(self._calls.new_inputs(), timed=True)
+            check.add_followed(*self._dialogue.end_trace(self._task.options.call_timeout_s, 1))
         if confirming is not None:
             check.add_batch(confirming.trace(self._trace_batch))
         if self._task.device == "cpu":

@@ -85,6 +85,12 @@ class KernelCheck:
         else:
             self._batch = [msgspec.structs.replace(self._calls[-1], trace=found)]
 
+    def add_followed(self, found: Trace) -> None:
+        """Take in what a call was found to be that was followed, before there is a batch."""
+        self._calls = [
+            msgspec.structs.replace(call, by_torch=found.by_torch) for call in self._calls
+        ]
+
     @property
     def recorded(self) -> float:
         """Share of the time in which the profiler saw something run, of a batch if there is one.

@@ -113,7 +113,12 @@ class BeginTrace(ToHost, frozen=True, kw_only=True):
     """Record what the next calls, or the next batch, run. Answered by TraceBegun, always.
 
     What is asked next is no other message than without it.
+
+    Attributes:
+        follows: what each operator of torch's reads and leaves, in calls on a CPU, and no times.
     """
+
+    follows: bool = False
 
 
 class EndTrace(ToHost, frozen=True, kw_only=True):

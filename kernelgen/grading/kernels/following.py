@@ -1,0 +1,109 @@
+"""Whether torch's operators alone make a call's outputs of its inputs, whatever else it runs.
+
+What each operator reads is compared with what operators have left in memory: an own kernel that has
+a part in the result has written something that one of them, or the caller, reads.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from kernelgen.grading.kernels.names import is_torch_operator, operator_computes
+from kernelgen.grading.wire.values import tensors_of
+
+# Of a tensor's elements: an own kernel that changes no more is there for show.
+_MOST_CHANGED = 0.01
+_MOST_BYTES = 2 << 30
+_OVERWRITES = ("aten::copy_", "aten::fill_", "aten::zero_")
+_BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+_CPU = torch._C.DispatchKeySet(torch._C.DispatchKey.CPU)  # noqa: SLF001 (there is no other way)
+
+
+class Follower(TorchDispatchMode):
+    """Follows calls on a CPU; the first one tells what there is before, such as constants.
+
+    Attributes:
+        by_torch: whether torch's operators alone made the last call's outputs; None if none of
+            them computed something, or the call could not be followed.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._left: dict[int, torch.UntypedStorage] = {}
+        self._numbers: set[float] = set()
+        self._learns = True
+        self._computed = False
+        self.by_torch: bool | None = None
+
+    def call(self, function: Callable[[], Any], inputs: Any) -> Any:
+        """Call the function, which reads these inputs; where it cannot be followed, as ever."""
+        self.by_torch, self._computed = None, False
+        try:
+            for tensor in tensors_of(inputs):
+                self._leave(tensor, known=True)
+            with self:
+                result = function()
+            made = [self._is_known(tensor) for tensor in tensors_of(result)]
+        except Exception:  # noqa: BLE001 (not every operator can be followed, or runs in here)
+            return function()
+        self.by_torch = all(made) if self._computed and not self._learns else None
+        self._learns = False
+        return result
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Run an operator; note whether it reads what operators left, and what it leaves."""
+        schema, kwargs = func._schema, kwargs or {}  # noqa: SLF001 (what an operator declares)
+        if not is_torch_operator(schema.name):
+            with self:
+                return func.redispatch(_CPU, *args, **kwargs)
+        by_name = {one.name: arg for one, arg in zip(schema.arguments, args, strict=False)} | kwargs
+        given = [(one, by_name[one.name]) for one in schema.arguments if one.name in by_name]
+        over = schema.name in _OVERWRITES
+        reads = [arg for one, arg in given if not (one.is_out or (one.is_write and over))]
+        read = [self._is_known(one) for one in tree_leaves(reads)]
+        result = func(*args, **kwargs)
+        for one in tree_leaves([result, [arg for one, arg in given if one.is_write]]):
+            if isinstance(one, torch.Tensor):
+                self._leave(one, known=all(read))
+            elif all(read) and isinstance(one, float):
+                self._numbers.add(one)
+        self._computed |= all(read) and operator_computes(schema.name)
+        return result
+
+    def _is_known(self, value: Any) -> bool:
+        if isinstance(value, float):
+            self._numbers |= {value} if self._learns else set()
+            return value in self._numbers
+        if not isinstance(value, torch.Tensor) or not value.numel():
+            return True
+        if self._learns and value.untyped_storage().data_ptr() not in self._left:
+            self._leave(value, known=True)
+        # In whatever memory: to copy what an operator made is no computation.
+        return any(_is_alike(value, memory) for memory in self._left.values())
+
+    def _leave(self, tensor: torch.Tensor, *, known: bool) -> None:
+        """Keep what lies in a tensor; of what is not known, what cannot lie there."""
+        memory = tensor.untyped_storage()
+        if len(self._left.get(memory.data_ptr(), ())) != len(memory):
+            self._left.pop(memory.data_ptr(), None)
+            if len(memory) + sum(map(len, self._left.values())) > _MOST_BYTES:
+                raise MemoryError
+            self._left[memory.data_ptr()] = memory.clone()  # type: ignore[no-untyped-call]
+        kept = _bits(tensor, self._left[memory.data_ptr()])
+        kept.copy_(_bits(tensor, memory) if known else ~_bits(tensor, memory))
+
+
+def _bits(tensor: torch.Tensor, memory: torch.UntypedStorage) -> torch.Tensor:
+    """Return what lies in some memory where a tensor lies in its own."""
+    bits = torch.empty(0, dtype=_BITS[tensor.itemsize])
+    return bits.set_(memory, tensor.storage_offset(), tensor.shape, tensor.stride())
+
+
+def _is_alike(tensor: torch.Tensor, memory: torch.UntypedStorage) -> bool:
+    if len(own := tensor.untyped_storage()) != len(memory):
+        return False
+    changed = int((_bits(tensor, own) != _bits(tensor, memory)).sum())
+    return changed <= _MOST_CHANGED * tensor.numel()
