@@ -130,6 +130,8 @@ def operators(**elements: int) -> tuple[Work, ...]:
     [
         (operators(exp=1000, sum=1000), operators(_softmax=1000), ALONE),
         (operators(addcmul=1000), operators(mul=1000, add=1000), ALONE),
+        # With torch's recording turned off.
+        (operators(), operators(mm=1000, relu=1000), ALONE),
         (operators(erf=1000, mul=1000), operators(gelu=1000), ALONE),
         # An own clamp may leave all of a product's values as they are.
         (operators(mm=1000), operators(mm=1000, clamp=1000), "None"),

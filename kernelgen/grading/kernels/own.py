@@ -264,22 +264,22 @@ def _reach_bytes(own: Sequence[AttributedWork]) -> float:
 
 
 def _host_decoy(call: TracedCall, works: Sequence[AttributedWork], reference: Trace) -> str | None:
-    library = _computing(works)
+    library, trace = _computing(works), call.trace
+    if call.by_torch and not (library and _may_leave_values(trace.works, reference.works)):
+        ran = _told(library) or "operators that were not recorded"
+        return f"torch's operators alone make the outputs, whatever else runs in forward: {ran}"
     if not library:
         return None
-    trace = call.trace
     own_us = max(0.0, trace.call_us - trace.busy_us)
     did = f"the work was done by {_told(library)}"
-    if call.by_torch and not _may_leave_values(trace.works, reference.works):
-        return f"torch's operators alone make the outputs, whatever else runs in forward; {did}"
     repeated = _repeated_operators(trace.works, reference.works)
     # A norm or a convolution may leave weight and bias to an own kernel under the same name.
     leaves_more = call.by_torch is False and any(map(_TAKES_PARAMETERS.search, repeated))
-    if (
-        repeated
-        and not leaves_more
-        and own_us <= max(_OWN_HOST_US, _OWN_HOST_SHARE * trace.call_us)
-    ):
+    # A call also takes long when it waits for a thread or for its turn: only work counts here.
+    worked_us = min(trace.call_us, trace.cpu_us or trace.call_us)
+    own_work_us = own_us * worked_us / trace.call_us if trace.call_us else 0.0
+    much_of_its_own = own_work_us > max(_OWN_HOST_US, _OWN_HOST_SHARE * worked_us)
+    if repeated and not leaves_more and not much_of_its_own:
         return f"forward {_calls_alike(repeated)}; {did}"
     if own_us * _HOST_BYTES_PER_US < call.output_bytes:
         return (

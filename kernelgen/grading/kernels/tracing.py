@@ -7,8 +7,10 @@ import warnings
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from time import process_time
 from typing import Any, TypeVar
 
+import msgspec
 import torch
 
 # Before any candidate is imported, so that it is this profiler and no other.
@@ -37,6 +39,7 @@ class Tracer:
         self._profile: Any = None
         self._after: torch.Tensor | None = None
         self._missing = ""
+        self._cpu_us: list[float] = []
         self._follower: Follower | None = None
 
     def start(self, *, follows: bool = False) -> None:
@@ -45,7 +48,7 @@ class Tracer:
         if follows:
             return
         os.environ.setdefault("KINETO_LOG_LEVEL", _SILENT)
-        self._missing = ""
+        self._missing, self._cpu_us = "", []
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
@@ -71,8 +74,12 @@ class Tracer:
             return function
 
         def called() -> ReturnedT:
-            with profiler.record_function(FORWARD):
-                return function()
+            begin = process_time()
+            try:
+                with profiler.record_function(FORWARD):
+                    return function()
+            finally:
+                self._cpu_us.append((process_time() - begin) * 1e6)
 
         return called
 
@@ -90,7 +97,9 @@ class Tracer:
         if profile is None:
             return (Trace(missing=self._missing),)
         try:
-            return read_traces(_ended(profile, self._folder), self._device)
+            traces = read_traces(_ended(profile, self._folder), self._device)
+            pairs = zip(traces, self._cpu_us, strict=True)
+            return tuple(msgspec.structs.replace(trace, cpu_us=us) for trace, us in pairs)
         except Exception as error:  # noqa: BLE001 (a profiler fails in many ways; none is a verdict)
             self._give_up(error)
             return (Trace(missing=self._missing),)

@@ -14,6 +14,7 @@ MAX_WORKS = 512
 MAX_RUNS = 4096
 MAX_NAME = 4096
 _LARGEST = 1e15
+_TIMES = ("busy_us", "call_us", "cpu_us")
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=1 << 62)]
 Microseconds = Annotated[float, msgspec.Meta(ge=0, le=_LARGEST)]
@@ -62,6 +63,7 @@ class Trace(msgspec.Struct, frozen=True, kw_only=True):
         operators: on a GPU, torch's operators that the host called in forward.
         busy_us: during which at least one of them ran.
         call_us: wall time of forward.
+        cpu_us: processor time that the process, all its threads, spent in forward.
         by_torch: of a call that was followed, on a CPU: whether torch's operators alone made its
             outputs; None if that is not known.
         unseen_graphs: launches of CUDA graphs whose kernels were not recorded.
@@ -73,6 +75,7 @@ class Trace(msgspec.Struct, frozen=True, kw_only=True):
     operators: Annotated[tuple[Work, ...], msgspec.Meta(max_length=MAX_WORKS)] = ()
     busy_us: Microseconds = 0.0
     call_us: Microseconds = 0.0
+    cpu_us: Microseconds = 0.0
     by_torch: bool | None = None
     unseen_graphs: Count = 0
     missing: Annotated[str, msgspec.Meta(max_length=MAX_NAME)] = ""
@@ -87,13 +90,11 @@ class Trace(msgspec.Struct, frozen=True, kw_only=True):
 
         The runs stay those of all calls.
         """
+        times = {name: getattr(self, name) / calls for name in _TIMES}
         works, operators = (
             tuple(_of_one(work, calls) for work in ran) for ran in (self.works, self.operators)
         )
-        busy_us, call_us = self.busy_us / calls, self.call_us / calls
-        return msgspec.structs.replace(
-            self, works=works, operators=operators, busy_us=busy_us, call_us=call_us
-        )
+        return msgspec.structs.replace(self, works=works, operators=operators, **times)
 
 
 def _of_one(work: Work, calls: int) -> Work:
