@@ -12,6 +12,8 @@ from kernelgen.problem.record import Backend
 from kernelgen.rendering.planned import render_planned
 from kernelgen.tracing.capture import NoGraphError
 
+pytestmark = pytest.mark.sampled(rest="ci")
+
 BACKENDS: tuple[Backend, ...] = ("cuda", "cpp")
 X = "torch.randn(4, 6, 8)"
 NORM = "self.norm = nn.BatchNorm1d(6)\n"

@@ -11,6 +11,8 @@ from kernelgen.engines.stage import Library
 
 torch = pytest.importorskip("torch")
 
+pytestmark = pytest.mark.sampled(rest="ci")
+
 CELL = "self.cell = nn.{}"
 PARTS = "self.i = nn.Linear(4, 5)\nself.h = nn.Linear(5, 5{})"
 WHOLE = "self.both = nn.Linear(9, 5{})"

@@ -14,6 +14,8 @@ from kernelgen.problem.kernelbench_file import read_kernelbench_problem
 from kernelgen.problem.record import Backend
 from kernelgen.rendering.solution import render
 
+pytestmark = pytest.mark.sampled(rest="ci")
+
 _TYPES = (
     "auto|bool|const|double|float|int|int64_t|unsigned|void|Arguments|Distances|Four|Outcome|State"
     "|Sums|T"

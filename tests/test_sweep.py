@@ -222,7 +222,7 @@ def test_two_tiny_points_on_the_cpu(tmp_path: Path) -> None:
 # The files in benchmarks/sweeps
 
 
-@pytest.mark.ci
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["instancenorm", "softmax"])
 def test_the_shipped_sweeps_have_segments_of_256_b_to_64_mb(name: str) -> None:
     file = SWEEPS / f"{name}.yaml"
