@@ -1,5 +1,7 @@
 """The reference of a case: inputs, parameters, exact results, and what is refused."""
 
+import time
+
 import pytest
 import torch
 
@@ -77,6 +79,32 @@ def test_a_large_batch_is_computed_by_chunks_that_add_up(monkeypatch: pytest.Mon
     assert expected.exact == "float64 by chunks"
     assert [row for row, _ in chunks] == [0, 3]
     assert compare(expected.ref32, expected, 1e-5, full=True).status is Status.PASSED
+
+
+@pytest.mark.parametrize(("slow", "fails"), [(True, False), (False, False), (False, True)])
+def test_the_exact_result_is_computed_by_what_is_quicker(
+    monkeypatch: pytest.MonkeyPatch, *, slow: bool, fails: bool
+) -> None:
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    by_cudnn: list[bool] = []
+
+    class Model(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            by_cudnn.append(torch.backends.cudnn.enabled)
+            if fails and not by_cudnn[-1]:
+                raise torch.OutOfMemoryError
+            time.sleep(0.05 if by_cudnn[-1] is slow else 0.0)
+            return x * 2
+
+    monkeypatch.setattr(exact, "free_bytes", lambda _: 1 << 30)
+    one = exact.ExactReference(Model(), "cuda", batch_independent=False)
+    for rows in (2, 2, 2, 2, 2, 3):
+        x = torch.ones(rows)
+        assert one.of([x], [x * 2])[0] == "float64"
+    # Other shapes are tried anew.
+    expected = [False, True, True, True, True, True, False, True] if fails else []
+    assert by_cudnn == (expected or [False, True, False, not slow, not slow, False])
+    assert torch.backends.cudnn.enabled
 
 
 def test_a_large_batch_that_insists_on_float32_is_compared_in_it_too(

@@ -156,7 +156,7 @@ class _Views:
             split = _merge(computed.type.shape, node.type.shape)
             if split is not None and node.aten in _MERGES and self._readers[value] == 1:
                 self._lives(node.name, split, value)
-                # What is counted from the last dimension is, from here on, from the first.
+                # From here on, a dimension that was counted from the last one is from the first.
                 if any(isinstance(i, int) and i < 0 for i in items_of(*node.arguments.values())):
                     self._asked |= {"rank"}
         return node
