@@ -25,7 +25,7 @@ from kernelgen.grading.supervisor.timing_lock import Displaced, Room, TimingLock
 from kernelgen.grading.supervisor.workers import ForkServer
 from kernelgen.grading.timing.quiet import Quiet
 from kernelgen.grading.timing.waits import CROWDED
-from kernelgen.grading.tools.sanitizer import sanitize
+from kernelgen.grading.tools.sanitizer import can_sanitize, sanitize
 from kernelgen.grading.tools.workplace import Workplace
 from kernelgen.grading.verdict import BuildRecord, Status
 from kernelgen.grading.wire import messages as m
@@ -282,7 +282,7 @@ class Session:
 
     def _sanitize(self) -> None:
         """Run compute-sanitizer on the smallest case so far."""
-        if self._device != "cuda":
+        if not can_sanitize(self._device):
             self._evidence.warn("--sanitize: compute-sanitizer checks CUDA; nothing was checked")
             return
         number = min(self._sizes_bytes, key=lambda number: self._sizes_bytes[number])

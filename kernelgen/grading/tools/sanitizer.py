@@ -24,6 +24,7 @@ from kernelgen.solution.file import SolutionFile
 from kernelgen.solution.lending import construction_source
 
 _NAME = "compute-sanitizer"
+_DEVICES = ("cuda",)
 _MOST_REPORTS = 1000
 _MOST_LINES = 10
 # racecheck does not know that a bulk copy's barrier orders it, and calls its use a race.
@@ -46,6 +47,11 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     record: SanitizerRecord
     reason: str
     warnings: tuple[str, ...]
+
+
+def can_sanitize(device: Device) -> bool:
+    """Whether compute-sanitizer has anything to look at on a device."""
+    return device in _DEVICES
 
 
 def find_sanitizer(environment: Mapping[str, str] = os.environ) -> Path:
