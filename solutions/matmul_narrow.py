@@ -2,11 +2,11 @@
 # problem: matmul_narrow
 # source: matmul_narrow.yaml (sha256 65f1c9b5935f6bda)
 # backend: cuda, sm_90a
-# templates: frame/head.py.jinja (sha256 3fb94191cad9bb04)
+# templates: frame/head.py.jinja (sha256 b17aaa040689ebea)
 # render again: kernelgen render matmul_narrow
 """Product of a large and a narrow matrix.
 
-matmul(a, b): tensor cores multiply three parts of each value, as accurately as fp32.
+matmul(a, b): tensor cores multiply halves of both operands' values, as accurately as fp32.
 
 Written for A of shape (131072, 4096) and B of shape (4096, 32); other shapes are taken as well.
 
@@ -32,9 +32,16 @@ CUDA_SOURCE = r"""
 
 // Element (r, c) is the product of row r of a and column c of b.
 //
-// The general kernel computes it in fp32, for any sizes and strides.
-// The fast one is for its shape.
+// Tensor cores multiply fp16 halves, as accurately as fp32: each row of the operand that has few, and
+// 64 of K of each row of the other, are scaled by a power of two and split into hi + lo, which hold
+// 22 bits; lo * lo is left out. The larger operand is read once, and split in registers. Tensor
+// cores truncate their sums, so these are promoted to fp32 registers every 64 of K
+// (Ootomo and Yokota, Recovering single precision accuracy from Tensor Cores, 2022). A row is wide
+// if the halves do not hold it: it has inf or NaN, or more than one in 256 of its elements is not 0
+// but less than 2^-16 of its largest. The general kernel computes tiles with a wide row again, and
+// all products of other shapes, layouts and devices, in fp32.
 #include <cuda.h>
+#include <cuda_fp16.h>
 #include <cuda_pipeline_primitives.h>
 
 #include <algorithm>
@@ -44,6 +51,8 @@ namespace matmul {
 
 constexpr int kColumns = 32;
 constexpr int kDepth = 4096;  // K
+constexpr unsigned kMaxLost = kDepth / 256;  // a row that loses more elements than that is wide
+constexpr int kPadded = 4096;  // the depth of the halves
 constexpr int kWarp = 32;
 constexpr unsigned kAllLanes = 0xffffffffu;
 
@@ -56,6 +65,15 @@ struct Operand {
   int64_t depth_stride;
 };
 
+// Findings of the split of an operand; the counts begin as zeros.
+struct Halves {
+  unsigned* any_wide;  // whether any row is wide
+  unsigned* lost;      // (batches, rows): elements that hi + lo does not hold
+  float* inverse;      // (batches, rows): undoes the scale
+  __half* hi;          // (batches, rows, kPadded), 0 beyond the depth
+  __half* lo;          // behind hi
+};
+
 struct Arguments {
   int64_t batches;
   int64_t depth;  // K
@@ -63,6 +81,7 @@ struct Arguments {
   Operand b;      // columns of out
   const float* bias;  // (columns), or null
   float* out;  // (batches, rows, columns)
+  Halves halves_a, halves_b;  // null where the general kernel computes all of out
 };
 
 __host__ __device__ int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
@@ -82,6 +101,29 @@ int multiprocessors() {
 // Maps the sum of the element at `at` of out, which is in this column.
 __device__ float finish(const Arguments& a, int64_t at, int64_t column, float sum, float bias) {
   return sum + bias;
+}
+
+// Programmatic dependent launch: if it `overlaps`, the kernel may begin while the one before it on
+// the stream still runs, and waits for it itself. Blocks are in clusters of so many, if not 0.
+template <typename... Parameters, typename... Arguments>
+cudaError_t launch_kernel(
+    cudaStream_t stream, void (*kernel)(Parameters...), int64_t blocks, int threads, int bytes,
+    int cluster, bool overlaps, const Arguments&... arguments) {
+  cudaLaunchAttribute attributes[2] = {};
+  cudaLaunchConfig_t config = {};
+  config.gridDim = dim3(static_cast<unsigned>(blocks));
+  config.blockDim = dim3(threads);
+  config.dynamicSmemBytes = bytes;
+  config.stream = stream;
+  config.attrs = attributes;
+  config.numAttrs = cluster > 0 ? 2 : overlaps ? 1 : 0;
+  attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attributes[0].val.programmaticStreamSerializationAllowed = overlaps;
+  attributes[1].id = cudaLaunchAttributeClusterDimension;
+  attributes[1].val.clusterDim = {static_cast<unsigned>(cluster), 1, 1};
+  if (bytes > 0) cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+  if (cluster > 0) cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1);
+  return cudaLaunchKernelEx(&config, kernel, arguments...);
 }
 
 // The general kernel: fp32 on CUDA cores, for any sizes, strides and alignment. A block copies the
@@ -218,15 +260,30 @@ __device__ void store_tile(
   }
 }
 
+// For all threads of a block at once.
+__device__ bool is_wide(const Arguments& a, const Tile& tile) {
+  const int64_t row = tile.row + threadIdx.x % kTileRows;
+  const int64_t column = tile.column + threadIdx.x % kTileColumns;
+  const unsigned* of_a = a.halves_a.lost + tile.batch * a.a.rows;
+  const unsigned* of_b = a.halves_b.lost + tile.batch * a.b.rows;
+  return __syncthreads_or((row < a.a.rows && of_a[row] > kMaxLost) ||
+                          (column < a.b.rows && of_b[column] > kMaxLost)) != 0;
+}
+
 __host__ __device__ int64_t tiles_of(const Arguments& a) {
   return a.batches * ceil_div(a.a.rows, kTileRows) * ceil_div(a.b.rows, kTileColumns);
 }
 
-// A block takes every gridDim.x-th tile.
+// A block takes every gridDim.x-th tile; of a repair, those with a wide row.
 __global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor)
     multiply(
         const Arguments a, int64_t shares,
         float* partial_sums) {  // (shares, batches, rows, columns), null for one share
+#if __CUDA_ARCH__ >= 900
+  cudaGridDependencySynchronize();  // for all results, some of which are replaced
+#endif
+  const bool repairs = a.halves_a.lost != nullptr;
+  if (repairs && *a.halves_a.any_wide == 0 && *a.halves_b.any_wide == 0) return;
   const int64_t tile_rows = ceil_div(a.a.rows, kTileRows);
   const int64_t tile_columns = ceil_div(a.b.rows, kTileColumns);
   const int64_t share = ceil_div(a.depth, shares);
@@ -235,6 +292,7 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor)
     const int64_t first_k = min(strip / a.batches * share, a.depth);
     const Tile tile = {strip, strip % a.batches, index / tile_columns % tile_rows * kTileRows,
                        index % tile_columns * kTileColumns, first_k, min(first_k + share, a.depth)};
+    if (repairs && !is_wide(a, tile)) continue;
     float totals[kResults];
     sum_tile(a, tile, totals);
     store_tile(a, tile, partial_sums, totals);
@@ -274,7 +332,8 @@ cudaError_t launch(const Arguments& a, void* workspace, cudaStream_t stream) {
   const int64_t shares = workspace == nullptr ? 1 : shares_of(a);
   auto* partial_sums = shares == 1 ? nullptr : static_cast<float*>(workspace);
   const int64_t blocks = std::min(most_blocks(), shares * tiles_of(a));
-  multiply<<<static_cast<unsigned>(blocks), kThreads, 0, stream>>>(a, shares, partial_sums);
+  launch_kernel(stream, multiply, blocks, kThreads, 0, 0, a.halves_a.lost != nullptr, a, shares,
+                partial_sums);
   if (shares == 1) return cudaGetLastError();
   const int64_t add_blocks = ceil_div(a.batches * a.a.rows * a.b.rows, kThreads);
   add_shares<<<static_cast<unsigned>(add_blocks), kThreads, 0, stream>>>(a, partial_sums, shares);
@@ -283,66 +342,50 @@ cudaError_t launch(const Arguments& a, void* workspace, cudaStream_t stream) {
 
 }  // namespace general
 
-// The fast kernel, for Hopper (sm_90a), is bound by reading A once. A float is the sum of three
-// bf16 parts, which have fp32's range: no scales are needed, and A is split in registers, on its
-// way from shared memory to the tensor cores (wgmma). B is split before. Of the nine products of
-// parts, the first is promoted to fp32 every 16 of K; the next five are small beside it, and
-// promoted every 512; the last three are left out, about 2^-22 of a product. bf16 holds
-// nothing below 2^-133: fp32 does rows and columns of nothing but elements below 2^-95, and
-// results that are inf or NaN.
-namespace fast {
-
-constexpr int kParts = 3;  // of a float
-constexpr int kWarpRows = 16;
-constexpr int kThreads = 256;  // two warpgroups
-constexpr int kTileRows = kThreads / kWarp * kWarpRows;
-constexpr int kTileColumns = 32;
-constexpr int kSums = kTileColumns / 2;  // of a thread
-constexpr int kMmaDepth = 16;  // K of a wgmma
-constexpr int kStageDepth = 32;
-constexpr int kStages = (kDepth + 2 * kStageDepth - 1) / (2 * kStageDepth) * 2;  // in pairs
-constexpr int kTotalStages = 16;  // that are summed before they join the totals
-constexpr int kMmas = kStages * kStageDepth / kMmaDepth;
-constexpr int kRowBytes = kStageDepth * 4;  // of A in a stage: what the swizzle permutes
-constexpr int kPartBytes = kTileColumns * kMmaDepth * 2;
-constexpr int kMmaBytes = kParts * kPartBytes;  // of B
-constexpr int kBytesOfA = kTileRows * kRowBytes;
-constexpr int kBytesOfB = 2 * kMmaBytes;
-constexpr int kSlotBytes = kBytesOfA + kBytesOfB;
-constexpr int kBlocksPerMultiprocessor = kTileColumns <= 32 ? 2 : 1;
-constexpr int kRoom = (227 << 10) / kBlocksPerMultiprocessor - (2 << 10);  // for slots
-constexpr int kSlots = std::min(8, kRoom / kSlotBytes);  // stages in shared memory
-constexpr int kSharedBytes = kSlots * kSlotBytes + 1024;  // to begin where swizzles begin
-constexpr int kSplitThreads = 512;
-constexpr uint32_t kPartBits = 0xffff0000u;   // of a float, which bf16 has
-constexpr uint32_t kLargeBits = 0x70000000u;  // of which each float from 2^-95 on has one
-
 namespace ptx {
-
-// Barriers in shared memory at which copies arrive, as PTX has them from sm_90 on.
 
 __device__ unsigned shared_address(const void* pointer) {
   return static_cast<unsigned>(__cvta_generic_to_shared(pointer));
+}
+
+// Writes of a cluster's threads in shared memory before it are seen after it.
+__device__ void cluster_sync() {
+  asm volatile("barrier.cluster.arrive.release;\nbarrier.cluster.wait.acquire;" ::: "memory");
+}
+
+__device__ int cluster_rank() {
+  int rank;
+  asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+  return rank;
 }
 
 __device__ void init(uint64_t* barrier, int arrivals) {
   asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(shared_address(barrier)), "r"(arrivals));
 }
 
-// Makes the barriers that this thread has initialised visible to copies.
+// Makes barriers visible to copies and to the cluster.
 __device__ void fence_init() {
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 }
 
-// Arrives, and has the phase wait for that many bytes more.
+// Arrives, and has the phase wait for so many bytes.
 __device__ void arrive_and_expect(uint64_t* barrier, unsigned bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(shared_address(barrier)),
                "r"(bytes)
                : "memory");
 }
 
-// Waits, asleep most of the time, until the phase of that parity is over. The phase before a
-// barrier's first one counts as over.
+// Arrives at the same barrier of a block of the cluster. What is let go of are reads that have been
+// waited for, so no release at the cluster's scope is needed.
+__device__ void arrive_at(uint64_t* barrier, unsigned rank) {
+  asm volatile(
+      "{ .reg .b32 remote; mapa.shared::cluster.u32 remote, %0, %1; "
+      "mbarrier.arrive.shared::cluster.b64 _, [remote]; }" ::"r"(shared_address(barrier)),
+      "r"(rank)
+      : "memory");
+}
+
+// Waits until the phase of that parity is over; the one before a barrier's first counts as over.
 __device__ void wait(uint64_t* barrier, unsigned parity) {
   unsigned over;
   do {
@@ -354,389 +397,559 @@ __device__ void wait(uint64_t* barrier, unsigned parity) {
   } while (over == 0);
 }
 
-__device__ void arrive(uint64_t* barrier) {
-  asm volatile("mbarrier.arrive.shared.b64 _, [%0];" ::"r"(shared_address(barrier)) : "memory");
-}
-// Bulk copies that arrive at a barrier, and stay in the L2 cache. A's elements are read once, but
-// asking the cache to keep them, too, is fastest. What lies outside of A arrives as zeros.
-__device__ void fence_copies() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+// The L2 cache's policies, as createpolicy.fractional makes them.
+constexpr uint64_t kEvictFirst = 0x12f0000000000000;
+constexpr uint64_t kEvictLast = 0x14f0000000000000;
+
+// The first element of a box of an operand's halves; part 0 is hi, 1 is lo.
 struct Box {
-  int depth, row, batch;  // the first ones
+  int depth, row, batch, part;
 };
+
+// Elements of a box outside of the tensor arrive as zeros.
 __device__ void copy_box(
-    unsigned to, const CUtensorMap* tensor, const Box& from, uint64_t* barrier) {
+    unsigned to, const CUtensorMap* tensor, const Box& from, uint64_t* barrier, uint64_t policy) {
   asm volatile(
-      "{ .reg .b64 kept; createpolicy.fractional.L2::evict_last.b64 kept, 1.0; "
-      "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint "
-      "[%0], [%1, {%3, %4, %5}], [%2], kept; }" ::"r"(to),
-      "l"(tensor), "r"(shared_address(barrier)), "r"(from.depth), "r"(from.row), "r"(from.batch)
+      "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint "
+      "[%0], [%1, {%3, %4, %5, %6}], [%2], %7;" ::"r"(to),
+      "l"(tensor), "r"(shared_address(barrier)), "r"(from.depth), "r"(from.row), "r"(from.batch),
+      "r"(from.part), "l"(policy)
       : "memory");
 }
-__device__ void copy_bytes(unsigned to, const void* from, unsigned bytes, uint64_t* barrier) {
+
+// The same to both blocks of the cluster, where it arrives at each one's own barrier.
+__device__ void copy_box_to_both(
+    unsigned to, const CUtensorMap* tensor, const Box& from, uint64_t* barrier, uint64_t policy) {
   asm volatile(
-      "{ .reg .b64 kept; createpolicy.fractional.L2::evict_last.b64 kept, 1.0; "
-      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint "
-      "[%0], [%1], %2, [%3], kept; }" ::"r"(to),
-      "l"(from), "r"(bytes), "r"(shared_address(barrier))
+      "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes"
+      ".multicast::cluster.L2::cache_hint [%0], [%1, {%3, %4, %5, %6}], [%2], %7, %8;" ::"r"(to),
+      "l"(tensor), "r"(shared_address(barrier)), "r"(from.depth), "r"(from.row), "r"(from.batch),
+      "r"(from.part), "h"(uint16_t{3}), "l"(policy)
+      : "memory");
+}
+
+// Copies neighbours in memory, a multiple of 16 bytes, to all blocks of the cluster likewise.
+__device__ void copy_bytes_to_all(
+    unsigned to, const void* from, unsigned bytes, uint64_t* barrier, uint16_t blocks) {
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster"
+      ".L2::cache_hint [%0], [%1], %2, [%3], %4, %5;" ::"r"(to),
+      "l"(from), "r"(bytes), "r"(shared_address(barrier)), "h"(blocks), "l"(kEvictLast)
       : "memory");
 }
 
 __device__ void begin_products() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 __device__ void commit_products() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
-// Waits for all groups of products but the last kLate.
-template <int kLate>
-__device__ void wait_for_groups() {
-  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kLate) : "memory");
-}
-// Sums after a wait, and rows before products: the compiler moves no read or write across.
-__device__ void pin(float (&sums)[kSums]) {
+
+// The compiler does not read the sums before here.
+template <int kCount>
+__device__ void wait_for_products(float (&sums)[kCount]) {
+  asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
 #pragma unroll
   for (float& sum : sums) asm volatile("" : "+f"(sum)::"memory");
 }
-__device__ void pin(uint32_t (&rows)[4]) {
-#pragma unroll
-  for (uint32_t& pair : rows) asm volatile("" : "+r"(pair)::"memory");
-}
-// sums = sums * keep + 64 rows in registers x kTileColumns columns in shared memory, bf16.
-__device__ void add_product(
-    float (&sums)[kSums], const uint32_t (&rows)[4], uint64_t columns, bool keep) {
+
+#define SUMS(i) "+f"(sum[i]), "+f"(sum[i + 1]), "+f"(sum[i + 2]), "+f"(sum[i + 3])
+
+// sum = sum * keep + 64 rows * 32 columns over 16 of K: a thread's registers have two halves each
+// of rows r and r + 8, the warpgroup's shared memory the columns.
+__device__ void multiply_rows(
+    float (&sum)[16], const uint32_t (&rows)[4], uint64_t columns, bool keep) {
   asm volatile(
       "{ .reg .pred p; setp.ne.b32 p, %21, 0; "
-      "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 {"
+      "wgmma.mma_async.sync.aligned.m64n32k16.f32.f16.f16 {"
       "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
       "}, {%16, %17, %18, %19}, %20, p, 1, 1, 0; }"
-      : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3]), "+f"(sums[4]), "+f"(sums[5]),
-        "+f"(sums[6]), "+f"(sums[7]), "+f"(sums[8]), "+f"(sums[9]), "+f"(sums[10]), "+f"(sums[11]),
-        "+f"(sums[12]), "+f"(sums[13]), "+f"(sums[14]), "+f"(sums[15])
+      : SUMS(0), SUMS(4), SUMS(8), SUMS(12)
       : "r"(rows[0]), "r"(rows[1]), "r"(rows[2]), "r"(rows[3]), "l"(columns),
         "r"(static_cast<int>(keep)));
 }
 
-// The nearest bf16 of two floats, x's in the lower half.
-__device__ uint32_t nearest_bf16(float x, float y) {
-  uint32_t pair;
-  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(y), "f"(x));
-  return pair;
-}
-
 }  // namespace ptx
 
-// The first halves of two floats, x's in the lower half.
-__device__ uint32_t first_halves(float x, float y) {
-  return __byte_perm(__float_as_uint(x), __float_as_uint(y), 0x7632);
+// The hi/lo split. A row's scale follows from its largest magnitude.
+namespace split {
+
+constexpr int kQuad = 4;  // floats of a vector
+
+// Magnitudes are compared as bits: in that order NaN is larger than inf, and inf than the rest.
+__device__ unsigned magnitude_bits(float value) { return __float_as_uint(value) & 0x7fffffffu; }
+
+// Takes a row's largest magnitude to [2^14, 2^15), half of what fp16 could hold. Of a value hi
+// keeps 11 bits and lo the next 11 or 12, unless they are below fp16's smallest step: the error
+// is at most 2^-23 of the value or 2^-39 of the row's largest. Rows of zeros or denormals take
+// the largest scale with a normal inverse, of the biased exponent 15.
+__device__ float scale_of(unsigned largest) {
+  return __uint_as_float((268 - max(largest >> 23, 15u)) << 23);
 }
 
-// Splits two neighbours. First parts are cut off, so that none becomes inf; second ones are
-// rounded; third ones have no more bits than bf16.
-__device__ void split_pair(uint32_t (&parts)[kParts], float x, float y) {
-#pragma unroll
-  for (int part = 0; part < kParts; ++part) {
-    parts[part] = part == 1 ? ptx::nearest_bf16(x, y) : first_halves(x, y);
-    x -= __uint_as_float(parts[part] << 16);
-    y -= __uint_as_float(parts[part] & kPartBits);
-  }
+// Of a power of two.
+__device__ float inverse_of(float scale) {
+  return __uint_as_float((254u << 23) - __float_as_uint(scale));
 }
 
-// Whether these bits of a row or column are not all zero, but of nothing from 2^-95 on.
-__device__ bool is_small(uint32_t bits) { return (bits & kLargeBits) == 0 && bits << 1 != 0; }
+// Of elements this small beside the row's largest, but not 0, lo loses bits that a float has.
+__device__ unsigned is_lost(float scaled) { return scaled != 0.0f && fabsf(scaled) < 0.25f; }
 
-// Splits B, a column a block, into the layout that wgmma reads. Four neighbours along K, which lane
-// i of four loads of A, are k 2i, 2i + 1, 2i + 8 and 2i + 9 to wgmma.
+__device__ void count_lost(const Halves& halves, unsigned row, unsigned largest, unsigned count) {
+  if (largest >= 0x7f800000) count = kMaxLost + 1;  // inf or NaN
+  if (count == 0) return;
+  const unsigned before = atomicAdd(&halves.lost[row], count);
+  if (before <= kMaxLost && before + count > kMaxLost) *halves.any_wide = 1;
+}
+
+struct Pairs {
+  unsigned hi, lo;
+};
+
+__device__ unsigned bits_of(__half2 pair) { return *reinterpret_cast<const unsigned*>(&pair); }
+
+__device__ Pairs split_pair(float a, float b, float scale) {
+  const __half2 hi = __floats2half2_rn(a * scale, b * scale);
+  const float2 kept = __half22float2(hi);
+  const __half2 lo = __floats2half2_rn(a * scale - kept.x, b * scale - kept.y);
+  return {bits_of(hi), bits_of(lo)};
+}
+
+}  // namespace split
+
+// The product by wgmma of a's rows, which a thread splits on their way to registers, and of
+// b's few, which are split before and come from shared memory. TMA fills stages of K there.
+// Blocks are persistent: one warpgroup copies, two multiply, 64 rows each. Two blocks, one below the
+// other, are a cluster: each copies a half for both.
+namespace skinny {
+
+constexpr int kTileRows = 128;            // of a, of a block
+constexpr int kTileColumns = 32;  // rows of b
+constexpr int kStageDepth = 64;
+constexpr int kSteps = kStageDepth / 16;  // of wgmma
+constexpr int kPromotedSteps = 4;    // that the tensor cores sum by themselves
+constexpr int kBox = 32;                  // of K, 128 bytes: what the swizzle permutes
+constexpr int kBoxes = kStageDepth / kBox;
+constexpr int kCluster = 2;  // blocks
+constexpr int kWarpgroup = 128;  // threads
+constexpr int kThreads = 3 * kWarpgroup;
+constexpr int kValues = kTileColumns / 2;  // of a thread's sums
+constexpr int kDepthStages = kPadded / kStageDepth;
+// A stage: the rows in boxes, then the columns' hi and lo.
+constexpr int kBoxBytes = kTileRows * kStageDepth * 4 / kBoxes;
+constexpr int kPartBytes = kTileColumns * kStageDepth * 2;
+constexpr int kStageBytes = kBoxes * kBoxBytes + 2 * kPartBytes;
+constexpr int kStages = std::min(8, (226 << 10) / kStageBytes);
+constexpr int kBytes = kStages * kStageBytes + 1024;  // swizzles start at multiples of 1024
+
+// A chunk is what a row has of a stage. Its scale takes its largest to [2^14, 2^15), and is undone
+// as its sum joins the total, for which these magnitudes have room.
+constexpr unsigned kLeastLargest = 0x17800000u;  // 2^-80
+constexpr unsigned kMostLargest = 0x67800000u;   // 2^80
+
+__host__ __device__ int64_t small_tiles(const Arguments& a) {
+  return ceil_div(a.b.rows, kTileColumns);
+}
+__host__ __device__ int64_t large_tiles(const Arguments& a) {
+  return ceil_div(a.a.rows, kTileRows * kCluster);
+}
+int64_t work_items(const Arguments& a) {
+  return a.batches * small_tiles(a) * large_tiles(a);
+}
+
+constexpr int kSplitThreads = 512;
+constexpr int kRun = 8;  // halves that a thread stores together: 16 bytes
+
+// Splits the operand of few rows, a row a block, into stages as they are copied: hi, then lo, each
+// (kTileColumns, kStageDepth) with its swizzle, 0 beyond the operand.
 __global__ void __launch_bounds__(kSplitThreads)
-    split_columns(
-        const Operand b,
-        uint4* packed,         // (batches, kMmas, kParts, halves of K, kTileColumns), 0 beyond B
-        int* small_columns) {  // (batches, kTileColumns): whether fp32 does them
-#if __CUDA_ARCH__ >= 900
+    split_rows(const Operand x, const Halves halves, int tiles) {
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
   cudaTriggerProgrammaticLaunchCompletion();
 #endif
-  const int column = static_cast<int>(blockIdx.x) % kTileColumns;
-  const int64_t batch = blockIdx.x / kTileColumns;
-  const float* from = b.from + batch * b.batch_stride + column * b.row_stride;
-  uint32_t bits = 0;
-  for (int half = threadIdx.x; half < 2 * kMmas; half += kSplitThreads) {
-    float values[8];
+  const int64_t batch = blockIdx.x / kTileColumns / tiles;
+  const int row = static_cast<int>(blockIdx.x - batch * tiles * kTileColumns);
+  const int depth = row < x.rows ? kDepth : 0;
+  const float* from = x.from + batch * x.batch_stride + row * x.row_stride;
+  unsigned largest = 0;
+#pragma unroll 4
+  for (int k = threadIdx.x; k < depth; k += kSplitThreads) {
+    largest = max(largest, split::magnitude_bits(__ldg(from + k * x.depth_stride)));
+  }
+  __shared__ unsigned of_warp[kSplitThreads / kWarp];
+  const int lane = threadIdx.x % kWarp;
+  largest = __reduce_max_sync(kAllLanes, largest);
+  if (lane == 0) of_warp[threadIdx.x / kWarp] = largest;
+  __syncthreads();
+  largest = __reduce_max_sync(kAllLanes, of_warp[lane % (kSplitThreads / kWarp)]);
+  const float scale = split::scale_of(largest);
+  const int64_t of_all = batch * x.rows + row;
+  if (threadIdx.x == 0 && depth > 0) halves.inverse[of_all] = split::inverse_of(scale);
+  const int within = row % kTileColumns;
+  const int64_t first_stage = int64_t{blockIdx.x / kTileColumns} * kDepthStages;
+  unsigned lost = 0;
+  for (int k = threadIdx.x * kRun; k < kPadded; k += kSplitThreads * kRun) {
+    float values[kRun];
 #pragma unroll
-    for (int i = 0; i < 8; ++i) {
-      const int k = half / 2 * kMmaDepth + i / 2 * 4 + half % 2 * 2 + i % 2;
-      values[i] = column < kColumns && k < kDepth ? __ldg(from + k * b.depth_stride) : 0.0f;
-      bits |= __float_as_uint(values[i]);
+    for (int i = 0; i < kRun; ++i) {
+      values[i] = k + i < depth ? __ldg(from + (k + i) * x.depth_stride) : 0.0f;
     }
-    uint32_t parts[4][kParts];
+    split::Pairs pairs[kRun / 2];
 #pragma unroll
-    for (int i = 0; i < 4; ++i) split_pair(parts[i], values[2 * i], values[2 * i + 1]);
+    for (int i = 0; i < kRun; i += 2) {
+      pairs[i / 2] = split::split_pair(values[i], values[i + 1], scale);
+      lost += split::is_lost(values[i] * scale) + split::is_lost(values[i + 1] * scale);
+    }
+    const int piece = k % kStageDepth / kRun ^ within % 8;
+    const int64_t at =
+        (first_stage + k / kStageDepth) * kPartBytes + within * kStageDepth + piece * kRun;
+    *reinterpret_cast<uint4*>(halves.hi + at) =
+        make_uint4(pairs[0].hi, pairs[1].hi, pairs[2].hi, pairs[3].hi);
+    *reinterpret_cast<uint4*>(halves.hi + at + kPartBytes / 2) =
+        make_uint4(pairs[0].lo, pairs[1].lo, pairs[2].lo, pairs[3].lo);
+  }
+  lost = __reduce_add_sync(kAllLanes, lost);
+  if (lane == 0 && depth > 0) split::count_lost(halves, of_all, largest, lost);
+}
+
+// Where a tensor core finds rows of 128 bytes, in the swizzle of 128 bytes.
+__device__ uint64_t rows_at(unsigned address) {
+  constexpr uint64_t kSwizzle = uint64_t{1} << 62;
+  constexpr uint64_t kGroup = uint64_t{8 * 128 / 16} << 32;
+  return kSwizzle | kGroup | uint64_t{1} << 16 | (address & 0x3ffff) >> 4;
+}
+
+// The ring of stages; its barriers say when the bytes of a stage are there, and when all warps of
+// the cluster are done with it.
+struct Barriers {
+  uint64_t full[kStages], empty[kStages];
+};
+
+struct Turn {
+  int slot = 0;
+  unsigned parity = 0;
+
+  __device__ void next() {
+    if (++slot < kStages) return;
+    slot = 0;
+    parity ^= 1;
+  }
+};
+
+// A block's tile of a batch; index counts those of all clusters. Tiles of
+// the same rows of a are neighbours, as the L2 cache then has these.
+struct Work {
+  int batch, row, column, first_stage, last_stage;
+};
+
+__device__ Work work_of(const Arguments& a, int index) {
+  const int small = static_cast<int>(small_tiles(a));
+  const int large = static_cast<int>(large_tiles(a));
+  const int column = index % small * kTileColumns;
+  index /= small;
+  const int row = (index % large * kCluster + ptx::cluster_rank()) * kTileRows;
+  index /= large;
+  return {index, row, column, 0, kDepthStages};
+}
+
+__device__ void copy_stages(
+    const Arguments& a, int work_items, const CUtensorMap* tensor, unsigned stages,
+    Barriers& barriers) {
+  constexpr int kShareBytes = 2 * kPartBytes / kCluster;
+  const int share = ptx::cluster_rank() * kShareBytes;
+  const int small = static_cast<int>(small_tiles(a));
+  Turn turn;
+  for (int index = blockIdx.x / kCluster; index < work_items; index += gridDim.x / kCluster) {
+    const Work work = work_of(a, index);
+    const int64_t tile = int64_t{work.batch} * small + work.column / kTileColumns;
+    const char* columns =
+        reinterpret_cast<const char*>(a.halves_b.hi) + tile * kDepthStages * (2 * kPartBytes);
+    for (int k = work.first_stage; k < work.last_stage; ++k, turn.next()) {
+      const unsigned stage = stages + turn.slot * kStageBytes;
+      uint64_t* full = &barriers.full[turn.slot];
+      ptx::wait(&barriers.empty[turn.slot], turn.parity ^ 1);
+      ptx::arrive_and_expect(full, kStageBytes);
 #pragma unroll
-    for (int part = 0; part < kParts; ++part) {
-      const int64_t to = ((batch * kMmas + half / 2) * kParts + part) * 2 + half % 2;
-      packed[to * kTileColumns + column] =
-          make_uint4(parts[0][part], parts[1][part], parts[2][part], parts[3][part]);
+      for (int box = 0; box < kBoxes; ++box) {
+        const ptx::Box from = {k * kStageDepth + box * kBox, work.row, work.batch, 0};
+        ptx::copy_box(stage + box * kBoxBytes, tensor, from, full, ptx::kEvictFirst);
+      }
+      ptx::copy_bytes_to_all(
+          stage + kBoxes * kBoxBytes + share, columns + int64_t{k} * (2 * kPartBytes) + share,
+          kShareBytes, full, (1 << kCluster) - 1);
     }
   }
-  const bool any_large = __syncthreads_or((bits & kLargeBits) != 0) != 0;
-  const bool any = __syncthreads_or(bits << 1 != 0) != 0;
-  if (threadIdx.x == 0) small_columns[blockIdx.x] = any && !any_large;
 }
 
-// Where wgmma finds a part of B: groups of 8 columns of 8 values each; the first half of K first.
-__device__ uint64_t columns_at(unsigned address) {
-  constexpr uint64_t kNextColumns = uint64_t{8 * 16 / 16} << 32;
-  constexpr uint64_t kNextValues = uint64_t{kTileColumns * 16 / 16} << 16;
-  return kNextColumns | kNextValues | (address & 0x3ffff) >> 4;
+// The first of a thread's two rows of a tile; the other is the eighth after it. Four lanes that
+// read different rows at once read every second one: their pieces are in different banks.
+__device__ int thread_row() {
+  const int thread = static_cast<int>(threadIdx.x) - kWarpgroup;
+  return thread / kWarp * 16 + thread % 16 / 4 * 2 + thread % kWarp / 16;
 }
+// A thread's halves of a stage: of both rows, in pairs.
+struct Fragment {
+  uint32_t hi[kSteps][4], lo[kSteps][4];
+};
 
-// The first of a lane's two rows of A; the other is the eighth after it. The rows that eight
-// neighbouring lanes load are the fourth after one another: their pieces are in different banks.
-__device__ int lane_row() {
-  const int thread = static_cast<int>(threadIdx.x);
-  const int eighth = thread % kWarp / 4;
-  return thread / kWarp * kWarpRows + eighth / 2 + eighth % 2 * 4;
-}
+// A thread's values of a stage, and what four lanes find of their two chunks: the largest magnitude,
+// and of those that are not 0 the least, as bits shifted to the left, less one.
+struct Chunks {
+  float2 values[kSteps][4];
+  unsigned largest[2], least[2];
+};
 
-// A lane's values of A for a wgmma: of two rows, at four k, in pairs.
-using Fragment = uint32_t[kParts][4];
+__device__ unsigned small_bits(float value) { return 2 * __float_as_uint(value) - 1; }
 
-// Also collects all bits of the rows.
-__device__ void split_rows(Fragment& fragment, uint32_t (&bits)[2], const unsigned char* rows) {
-  alignas(16) float values[2][4];
+__device__ void load_chunks(Chunks& to, const unsigned char* stage) {
+  const int lane = threadIdx.x % 4;
+  const int row = thread_row();
+  const int own = (lane / 2 ^ row % 8) * 16 + lane % 2 * 8;
+  const unsigned char* rows = stage + row * 128;
 #pragma unroll
-  for (int row = 0; row < 2; ++row) {
-    *reinterpret_cast<float4*>(values[row]) =
-        *reinterpret_cast<const float4*>(rows + row * 8 * kRowBytes);
+  for (int half = 0; half < 2; ++half) {
+    unsigned largest = 0;
+    unsigned least = ~0u;
+#pragma unroll
+    for (int n = 0; n < 2 * kSteps; ++n) {
+      const unsigned char* box = rows + n / 4 * kBoxBytes + half * (8 * 128);
+      const float2 pair = *reinterpret_cast<const float2*>(box + (own ^ n % 4 * 32));
+      to.values[n / 2][n % 2 * 2 + half] = pair;
+      largest = max(max(largest, split::magnitude_bits(pair.x)), split::magnitude_bits(pair.y));
+      least = min(min(least, small_bits(pair.x)), small_bits(pair.y));
+    }
+    largest = max(largest, __shfl_xor_sync(kAllLanes, largest, 1));
+    to.largest[half] = max(largest, __shfl_xor_sync(kAllLanes, largest, 2));
+    to.least[half] = least;
+  }
+}
+
+// Adds up what the split of two chunks loses, and returns how to undo their scales.
+__device__ float2 split_chunks(Fragment& to, unsigned (&lost)[2], const Chunks& from) {
+  float scales[2];
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const unsigned largest = from.largest[half];
+    scales[half] = split::scale_of(largest);
+    const bool has_room = largest - kLeastLargest < kMostLargest - kLeastLargest;
+    if (!has_room && largest != 0) lost[half] += kMaxLost + 1;
+    // Elements that are lost are rare.
+    const unsigned bound = small_bits(0.25f * split::inverse_of(scales[half]));
+    if (from.least[half] >= bound) continue;
+#pragma unroll
+    for (int n = 0; n < 2 * kSteps; ++n) {
+      const float2& pair = from.values[n / 2][n % 2 * 2 + half];
+      lost[half] += (small_bits(pair.x) < bound) + (small_bits(pair.y) < bound);
+    }
   }
 #pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    const int row = i % 2;
-    const float x = values[row][i / 2 * 2];
-    const float y = values[row][i / 2 * 2 + 1];
-    bits[row] |= __float_as_uint(x) | __float_as_uint(y);
-    uint32_t parts[kParts];
-    split_pair(parts, x, y);
+  for (int step = 0; step < kSteps; ++step) {
 #pragma unroll
-    for (int part = 0; part < kParts; ++part) fragment[part][i] = parts[part];
+    for (int i = 0; i < 4; ++i) {
+      const float2& pair = from.values[step][i];
+      const split::Pairs halves = split::split_pair(pair.x, pair.y, scales[i % 2]);
+      to.hi[step][i] = halves.hi;
+      to.lo[step][i] = halves.lo;
+    }
   }
+  return make_float2(split::inverse_of(scales[0]), split::inverse_of(scales[1]));
 }
 
-// Begins the products of kMmaDepth of K: of first parts, and the others.
-__device__ void multiply(
-    float (&large)[kSums], float (&others)[kSums], Fragment& rows, unsigned b, bool keeps_others) {
-  uint64_t columns[kParts];
-#pragma unroll
-  for (int part = 0; part < kParts; ++part) {
-    columns[part] = columns_at(b + part * kPartBytes);
-    ptx::pin(rows[part]);
-  }
+// Begins the sum of kPromotedSteps of a stage. The small products come first, while the sum is small:
+// tensor cores cut off what is small beside it.
+__device__ void add_steps(
+    float (&sum)[kValues], const Fragment& rows, unsigned columns, int first) {
+  const uint64_t hi = rows_at(columns) + 2 * first;
+  const uint64_t lo = rows_at(columns + kPartBytes) + 2 * first;
   ptx::begin_products();
-  ptx::add_product(large, rows[0], columns[0], false);
-  ptx::add_product(others, rows[0], columns[2], keeps_others);
-  ptx::add_product(others, rows[2], columns[0], true);
-  ptx::add_product(others, rows[1], columns[1], true);
-  ptx::add_product(others, rows[0], columns[1], true);
-  ptx::add_product(others, rows[1], columns[0], true);
+#pragma unroll
+  for (int k = 0; k < kPromotedSteps; ++k) {
+    ptx::multiply_rows(sum, rows.lo[first + k], hi + 2 * k, k > 0);
+  }
+#pragma unroll
+  for (int k = 0; k < kPromotedSteps; ++k) {
+    ptx::multiply_rows(sum, rows.hi[first + k], lo + 2 * k, true);
+  }
+#pragma unroll
+  for (int k = 0; k < kPromotedSteps; ++k) {
+    ptx::multiply_rows(sum, rows.hi[first + k], hi + 2 * k, true);
+  }
   ptx::commit_products();
 }
 
-__device__ void add(float (&sums)[kSums], const float (&added)[kSums]) {
+// A thread has columns 8 j + c and 8 j + c + 1 of its two rows.
+__device__ void store_tile(const Arguments& a, const Work& work, const float (&totals)[kValues]) {
 #pragma unroll
-  for (int k = 0; k < kSums; ++k) sums[k] += added[k];
-}
-
-// The product of a row and a column, summed in double.
-__device__ float plain_product(const Arguments& a, int64_t batch, int64_t row, int column) {
-  const float* of_a = a.a.from + batch * a.a.batch_stride + row * a.a.row_stride;
-  const float* of_b = a.b.from + batch * a.b.batch_stride + column * a.b.row_stride;
-  double sum = 0.0;
-  for (int k = 0; k < kDepth; ++k) sum += double{of_a[k]} * of_b[k * a.b.depth_stride];
-  return static_cast<float>(sum);
-}
-
-// Puts out a thread's results, after its sums or, where those are wrong, what fp32 computes.
-__device__ void store(
-    const Arguments& a, int64_t batch, int first_row, const float (&sums)[kSums],
-    uint32_t (&row_bits)[2], const int* small_columns) {
-  uint32_t wrong = 0;
-#pragma unroll
-  for (uint32_t bits : row_bits) {  // four lanes have loaded the same rows
-    bits |= __shfl_xor_sync(kAllLanes, bits, 1);
-    bits |= __shfl_xor_sync(kAllLanes, bits, 2);
-    if (is_small(bits)) wrong = ~0u;
-  }
-  const auto put = [&](int k, bool plain, float sum) {
-    const int64_t row = first_row + lane_row() + k / 2 % 2 * 8;
-    const int column = k / 4 * 8 + static_cast<int>(threadIdx.x) % 4 * 2 + k % 2;
-    if (row >= a.a.rows || column >= kColumns) return;
-    if (plain) sum = plain_product(a, batch, row, column);
-    const int64_t position = (batch * a.a.rows + row) * kColumns + column;
-    const float bias = a.bias == nullptr ? 0.0f : __ldg(a.bias + column);
-    a.out[position] = finish(a, position, column, sum, bias);
-    if (!isfinite(sum) || small_columns[batch * kTileColumns + column] != 0) wrong |= 1u << k;
-  };
-#pragma unroll
-  for (int k = 0; k < kSums; ++k) put(k, false, sums[k]);
-  if (wrong == 0) return;
-#pragma unroll 1
-  for (int k = 0; k < kSums; ++k) {
-    if (wrong >> k & 1) put(k, true, 0.0f);
+  for (int n = 0; n < kValues; ++n) {
+    const int of_large = work.row + thread_row() + n / 2 % 2 * 8;
+    const int of_small = work.column + n / 4 * 8 + static_cast<int>(threadIdx.x) % 4 * 2 + n % 2;
+    if (of_large >= a.a.rows || of_small >= a.b.rows) continue;
+    const int row = of_large;
+    const int column = of_small;
+    const int64_t at = (int64_t{work.batch} * a.a.rows + row) * kColumns + column;
+    const float sum =
+        totals[n] * a.halves_b.inverse[int64_t{work.batch} * a.b.rows + of_small];
+    a.out[at] = finish(a, at, column, sum, a.bias == nullptr ? 0.0f : __ldg(a.bias + column));
   }
 }
 
-// A ring of stages in shared memory feeds two warpgroups. Each splits half a stage of its rows
-// while the half before it is multiplied.
-__global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor)
-    multiply_tiles(
-        const __grid_constant__ CUtensorMap tensor,  // A
-        const __grid_constant__ Arguments a, const uint4* packed, const int* small_columns,
-        int row_tiles) {
-  // Compiled for another architecture, this kernel is empty and has no shared memory.
+__device__ void multiply_stages(
+    const Arguments& a, int work_items, unsigned char* memory, unsigned begin, Barriers& barriers) {
+  Turn turn;
+  for (int index = blockIdx.x / kCluster; index < work_items; index += gridDim.x / kCluster) {
+    const Work work = work_of(a, index);
+    float totals[kValues] = {};
+    unsigned lost[2] = {};
+    Chunks chunks;
+    const auto load = [&] {
+      ptx::wait(&barriers.full[turn.slot], turn.parity);
+      load_chunks(chunks, memory + begin + turn.slot * kStageBytes);
+    };
+    load();
+    for (int k = work.first_stage; k < work.last_stage; ++k) {
+      Fragment rows;
+      const float2 inverses = split_chunks(rows, lost, chunks);
+      const unsigned stage = ptx::shared_address(memory) + begin + turn.slot * kStageBytes;
+      uint64_t* empty = &barriers.empty[turn.slot];
+#pragma unroll
+      for (int first = 0; first < kSteps; first += kPromotedSteps) {
+        const bool is_last = first + kPromotedSteps == kSteps;
+        float sum[kValues];
+        add_steps(sum, rows, stage + kBoxes * kBoxBytes, first);
+        if (is_last) {
+          turn.next();
+          if (k + 1 < work.last_stage) load();  // while the tensor cores are busy
+        }
+        ptx::wait_for_products(sum);
+        // Each warp lets go of a stage in all blocks that its bytes came from or went to.
+        if (is_last && threadIdx.x % kWarp < kCluster) {
+          ptx::arrive_at(empty, threadIdx.x % kWarp);
+        }
+#pragma unroll
+        for (int n = 0; n < kValues; ++n) {
+          totals[n] = fmaf(sum[n], n / 2 % 2 ? inverses.y : inverses.x, totals[n]);
+        }
+      }
+    }
+    store_tile(a, work, totals);
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      lost[half] += __shfl_xor_sync(kAllLanes, lost[half], 1);
+      lost[half] += __shfl_xor_sync(kAllLanes, lost[half], 2);
+      const int row = work.row + thread_row() + half * 8;
+      if (threadIdx.x % 4 != 0 || row >= a.a.rows || work.column > 0) continue;
+      const auto of_all = static_cast<unsigned>(work.batch * a.a.rows + row);
+      split::count_lost(a.halves_a, of_all, 0, lost[half]);
+    }
+  }
+}
+
+// Empty, and without barriers, where it is compiled for another architecture.
+__global__ void __launch_bounds__(kThreads, 1) multiply(
+    const __grid_constant__ CUtensorMap tensor, const __grid_constant__ Arguments a,
+    int work_items) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  constexpr int kBehind = 2;  // stages after which a slot is filled again: warps may drift apart
   extern __shared__ unsigned char memory[];
-  __shared__ uint64_t full[kSlots];   // barriers: the bytes of a stage are there
-  __shared__ uint64_t empty[kSlots];  // all warps are done with them
-  const unsigned begin = ptx::shared_address(memory);
-  const unsigned ring = (begin + 1023) / 1024 * 1024;
-  const int batch = static_cast<int>(blockIdx.x) / row_tiles;
-  const int first_row = static_cast<int>(blockIdx.x) % row_tiles * kTileRows;
-  const auto copy = [&](int stage) {
-    const int slot = stage % kSlots;
-    const unsigned to = ring + slot * kSlotBytes;
-    ptx::arrive_and_expect(&full[slot], kSlotBytes);
-    ptx::copy_box(to, &tensor, {stage * kStageDepth, first_row, batch}, &full[slot]);
-    const uint4* of_b = packed + (int64_t{batch} * kStages + stage) * (kBytesOfB / 16);
-    ptx::copy_bytes(to + kBytesOfA, of_b, kBytesOfB, &full[slot]);
-  };
+  __shared__ Barriers barriers;
+  // At the same place in all blocks of the cluster.
+  const unsigned begin = (1024 - ptx::shared_address(memory) % 1024) % 1024;
   if (threadIdx.x == 0) {
-    for (int slot = 0; slot < kSlots; ++slot) {
-      ptx::init(&full[slot], 1);
-      ptx::init(&empty[slot], kThreads / kWarp);
+    for (int k = 0; k < kStages; ++k) {
+      ptx::init(&barriers.full[k], 1);
+      ptx::init(&barriers.empty[k], kCluster * 2 * kWarpgroup / kWarp);
     }
     ptx::fence_init();
-    cudaGridDependencySynchronize();  // for B's parts
-    for (int stage = 0; stage < min(kStages, kSlots); ++stage) copy(stage);
   }
-  __syncthreads();
-  cudaGridDependencySynchronize();
-
-  float totals[kSums] = {};
-  float large[kSums] = {};  // promoted sums, beside what the totals have rounded off before
-  float others[kSums];      // sums of all but products of first parts
-  uint32_t row_bits[2] = {};
-  const int piece = static_cast<int>(threadIdx.x) % 4 ^ lane_row() % 8;
-  const unsigned char* rows = memory + (ring - begin) + lane_row() * kRowBytes;
-  // Two stages at a time: products in flight at the end of a loop's body would be serialised.
-#pragma unroll 1
-  for (int pair = 0; pair < kStages; pair += 2) {
-    // Operands and sums of products in flight: of the first and second half of a stage.
-    Fragment fragments[2];
-    float sums[2][kSums];
-    const auto end_stage = [&](int stage, auto late) {
-      ptx::wait_for_groups<decltype(late)::value>();
-      ptx::pin(sums[1]);
-      if constexpr (decltype(late)::value == 0) ptx::pin(others);
-      __syncwarp();
-      if (threadIdx.x % kWarp == 0) ptx::arrive(&empty[stage % kSlots]);
-      add(large, sums[1]);
-    };
-#pragma unroll
-    for (int stage = pair; stage < pair + 2; ++stage) {
-      if (threadIdx.x == 0 && stage >= kBehind && stage - kBehind + kSlots < kStages) {
-        const int freed = stage - kBehind;
-        ptx::wait(&empty[freed % kSlots], freed / kSlots % 2);
-        ptx::fence_copies();
-        copy(freed + kSlots);
-      }
-      __syncwarp();
-      ptx::wait(&full[stage % kSlots], stage / kSlots % 2);
-      const int slot = stage % kSlots * kSlotBytes;
-      split_rows(fragments[0], row_bits, rows + slot + piece * 16);
-      multiply(sums[0], others, fragments[0], ring + slot + kBytesOfA,
-               stage % kTotalStages != 0);
-      if (stage > pair) end_stage(pair, std::integral_constant<int, 1>());
-      split_rows(fragments[1], row_bits, rows + slot + (piece ^ 4) * 16);
-      multiply(sums[1], others, fragments[1], ring + slot + kBytesOfA + kMmaBytes, true);
-      ptx::wait_for_groups<1>();
-      ptx::pin(sums[0]);
-      add(large, sums[0]);
+  ptx::cluster_sync();
+  cudaTriggerProgrammaticLaunchCompletion();
+  cudaGridDependencySynchronize();  // for the halves
+  // The same in all lanes, as the compiler then knows.
+  const int warpgroup = __shfl_sync(kAllLanes, threadIdx.x / kWarpgroup, 0);
+  if (warpgroup == 0) {
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
+    if (threadIdx.x == 0) {
+      copy_stages(a, work_items, &tensor, ptx::shared_address(memory) + begin, barriers);
     }
-    end_stage(pair + 1, std::integral_constant<int, 0>());
-    if ((pair + 2) % kTotalStages != 0 && pair + 2 < kStages) continue;
-    add(large, others);
-#pragma unroll
-    for (int k = 0; k < kSums; ++k) {
-      const float before = totals[k];
-      totals[k] = before + large[k];
-      large[k] -= totals[k] - before;
-    }
+  } else {
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
+    multiply_stages(a, work_items, memory, begin, barriers);
   }
-  store(a, batch, first_row, totals, row_bits, small_columns);
+  // No block leaves while the other may still arrive at its barriers.
+  __syncwarp();
+  ptx::cluster_sync();
 #endif
 }
 
-// Describes A, whose rows do not overlap, in boxes of a stage.
+// Describes a, whose rows do not overlap, to TMA.
 bool describe(CUtensorMap* tensor, const Arguments& a) {
-  void* encode = nullptr;  // the driver's function, without linking the driver
+  void* function = nullptr;  // the driver's, without linking the driver
   cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
   cudaGetDriverEntryPointByVersion(
-      "cuTensorMapEncodeTiled", &encode, 12000, cudaEnableDefault, &found);
+      "cuTensorMapEncodeTiled", &function, 12000, cudaEnableDefault, &found);
   if (found != cudaDriverEntryPointSuccess) return false;
-  const auto rows = static_cast<cuuint64_t>(a.a.rows);
-  const cuuint64_t row_bytes = a.a.row_stride * sizeof(float);
-  const cuuint64_t batch_bytes =
-      a.batches > 1 ? a.a.batch_stride * sizeof(float) : rows * row_bytes;
-  const cuuint64_t extents[] = {kDepth, rows, static_cast<cuuint64_t>(a.batches)};
-  const cuuint64_t strides[] = {row_bytes, batch_bytes};
-  const cuuint32_t box[] = {kStageDepth, kTileRows, 1};
-  const cuuint32_t steps[] = {1, 1, 1};
-  return reinterpret_cast<decltype(&cuTensorMapEncodeTiled)>(encode)(
-             tensor, CU_TENSOR_MAP_DATA_TYPE_FLOAT32, 3, const_cast<float*>(a.a.from), extents,
-             strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
-             CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
-             CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
+  const Operand& x = a.a;
+  const auto encode = reinterpret_cast<decltype(&cuTensorMapEncodeTiled)>(function);
+  const cuuint64_t line = x.row_stride * sizeof(float);
+  const cuuint64_t lines = x.rows;
+  const cuuint64_t batch = a.batches > 1 ? x.batch_stride * sizeof(float) : lines * line;
+  const cuuint64_t extents[] = {kDepth, lines, cuuint64_t(a.batches), 1};
+  const cuuint64_t strides[] = {line, batch, batch * a.batches};
+  const cuuint32_t box[] = {kBox, kTileRows, 1, 1};
+  const cuuint32_t steps[] = {1, 1, 1, 1};
+  return encode(tensor, CU_TENSOR_MAP_DATA_TYPE_FLOAT32, 4, const_cast<float*>(x.from), extents,
+                strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+                CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+                CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
 }
 
-int64_t blocks_of(const Arguments& a) { return a.batches * ceil_div(a.a.rows, kTileRows); }
+}  // namespace skinny
 
-// Whether the fast kernel is for this shape, layout and device.
+// The chain: split b, multiply, repair the tiles with wide rows.
+namespace fast {
+
+// Whether a product has the shape, layout, alignment and device that the chain is for.
 bool takes(const Arguments& a) {
   const Operand& x = a.a;
   cudaFuncAttributes kernel = {};
-  if (cudaFuncGetAttributes(&kernel, multiply_tiles) != cudaSuccess) return false;
+  if (cudaFuncGetAttributes(&kernel, skinny::multiply) != cudaSuccess) return false;
   const bool one = a.batches == 1;
-  const bool vectors =
-      x.depth_stride == 1 && x.row_stride % 4 == 0 && (one || x.batch_stride % 4 == 0);
-  const bool apart = one || x.batch_stride >= x.rows * x.row_stride;
+  const int64_t next = x.depth_stride, line = x.row_stride, length = kDepth, lines = x.rows;
+  const bool vectors = next == 1 && line % 4 == 0 && (one || x.batch_stride % 4 == 0);
+  const bool apart = line >= length && (one || x.batch_stride >= lines * line);
   return kernel.sharedSizeBytes > 0 && a.depth == kDepth && a.b.rows == kColumns && vectors &&
-         aligned(x.from) && x.row_stride >= kDepth && apart &&
-         x.rows <= INT32_MAX - kTileRows && blocks_of(a) <= INT32_MAX &&
-         a.batches <= INT32_MAX / kTileColumns;
+         aligned(x.from) && apart &&
+         a.batches * std::max<int64_t>(a.a.rows, kColumns) <= INT32_MAX - 2 * skinny::kTileRows &&
+         skinny::work_items(a) <= INT32_MAX;
 }
 
-constexpr int64_t kPackedBytes = int64_t{kMmas} * kMmaBytes;  // of a batch
-
-int64_t workspace_bytes(const Arguments& a) {
-  return a.batches * (kPackedBytes + kTileColumns * static_cast<int64_t>(sizeof(int)));
+// Lays out in memory the counts, which begin as zeros, then b's scales and halves.
+// Returns the bytes of all of it.
+int64_t lay_out(void* memory, Arguments& a) {
+  const int64_t rows = a.batches * a.a.rows;
+  const int64_t columns = a.batches * kColumns;
+  a.halves_a.any_wide = static_cast<unsigned*>(memory);
+  a.halves_b.any_wide = a.halves_a.any_wide + 1;
+  a.halves_a.lost = a.halves_b.any_wide + 1;
+  a.halves_b.lost = a.halves_a.lost + rows;
+  a.halves_b.inverse = reinterpret_cast<float*>(a.halves_b.lost + columns);
+  const int64_t counts = ceil_div(4 * (2 + rows + columns + a.batches * a.b.rows), 256) * 256;
+  const int64_t halves = 2 * a.batches * skinny::small_tiles(a) * skinny::kTileColumns * kPadded;
+  a.halves_b.hi = reinterpret_cast<__half*>(static_cast<char*>(memory) + counts);
+  return counts + 2 * halves;
 }
 
-cudaError_t launch(const Arguments& a, void* workspace, cudaStream_t stream) {
+int64_t workspace_bytes(Arguments a) { return lay_out(nullptr, a); }
+
+cudaError_t launch(Arguments a, void* workspace, cudaStream_t stream) {
   CUtensorMap tensor;
-  if (!describe(&tensor, a)) return general::launch(a, nullptr, stream);
-  auto* packed = static_cast<uint4*>(workspace);
-  auto* small_columns = reinterpret_cast<int*>(packed + a.batches * (kPackedBytes / 16));
-  const auto split_blocks = static_cast<unsigned>(a.batches * kTileColumns);
-  split_columns<<<split_blocks, kSplitThreads, 0, stream>>>(a.b, packed, small_columns);
-  cudaFuncSetAttribute(multiply_tiles, cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedBytes);
-  cudaLaunchAttribute beside = {};  // programmatic dependent launch
-  beside.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  beside.val.programmaticStreamSerializationAllowed = 1;
-  cudaLaunchConfig_t config = {};
-  config.gridDim = dim3(static_cast<unsigned>(blocks_of(a)));
-  config.blockDim = dim3(kThreads);
-  config.dynamicSmemBytes = kSharedBytes;
-  config.stream = stream;
-  config.attrs = &beside;
-  config.numAttrs = 1;
-  const auto row_tiles = static_cast<int>(ceil_div(a.a.rows, kTileRows));
-  cudaLaunchKernelEx(&config, multiply_tiles, tensor, a, packed, small_columns, row_tiles);
-  return cudaGetLastError();
+  if (!skinny::describe(&tensor, a)) return general::launch(a, nullptr, stream);
+  lay_out(workspace, a);
+  cudaMemsetAsync(workspace, 0, (2 + a.batches * (a.a.rows + kColumns)) * sizeof(unsigned), stream);
+  const auto tiles = static_cast<int>(skinny::small_tiles(a));
+  launch_kernel(stream, skinny::split_rows, a.batches * tiles * skinny::kTileColumns,
+                skinny::kSplitThreads, 0, 0, false, a.b, a.halves_b, tiles);
+  const auto items = static_cast<int>(skinny::work_items(a));
+  const int clusters = std::max(1, multiprocessors() / skinny::kCluster);
+  const int blocks = std::min(items, clusters) * skinny::kCluster;
+  launch_kernel(stream, skinny::multiply, blocks, skinny::kThreads, skinny::kBytes,
+                skinny::kCluster, true, tensor, a, items);
+  return general::launch(a, nullptr, stream);
 }
 
 }  // namespace fast

@@ -2,7 +2,7 @@
 # problem: matmul_vector
 # source: matmul_vector.yaml (sha256 7aa27bbaf054eb27)
 # backend: cuda, sm_90a
-# templates: frame/head.py.jinja (sha256 3fb94191cad9bb04)
+# templates: frame/head.py.jinja (sha256 b17aaa040689ebea)
 # render again: kernelgen render matmul_vector
 """Product of a matrix and a vector.
 

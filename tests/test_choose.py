@@ -36,7 +36,7 @@ MAIN_PRODUCTS: dict[str, tuple[ProductKernel, ProductKernel]] = {
     "linear_instancenorm_add_mul": ("hopper", "none"),
     "matmul": ("hopper", "none"),
     "matmul_batched": ("hopper", "none"),
-    "matmul_narrow": ("narrow", "none"),
+    "matmul_narrow": ("skinny", "none"),
     "matmul_tall_skinny": ("shallow", "shallow"),
     "matmul_transposed_left": ("hopper", "none"),
     "matmul_vector": ("vector", "vector"),
@@ -184,7 +184,7 @@ def test_a_depth_that_is_not_held_is_cut_into_runs(depth: int, runs: int) -> Non
     assert choose_product(dense(256, depth), dense(256, depth), "sm_90a").runs == 1
 
 
-@pytest.mark.parametrize(("columns", "kernel"), [(1, "vector"), (16, "narrow")])
+@pytest.mark.parametrize(("columns", "kernel"), [(1, "vector"), (16, "skinny")])
 def test_other_kernels_take_a_depth_as_long_as_it_is(columns: int, kernel: ProductKernel) -> None:
     chosen = choose_product(dense(256, 1 << 20), dense(columns, 1 << 20), "sm_90a", adds_up=True)
     assert (chosen.kernel, chosen.runs, chosen.batches, chosen.depth) == (kernel, 1, 1, 1 << 20)
@@ -195,6 +195,31 @@ def test_few_results_share_the_depth() -> None:
     assert (chosen.splits, chosen.promoted, chosen.cut) == (16, 64, False)
     short = choose_product(dense(4096, 512), dense(4096, 512), "sm_90a")
     assert (short.splits, short.promoted) == (1, 32)
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "streamed", "tile", "cluster"),
+    [(128, 32768, "b", 128, 2), (5, 600, "b", 16, 2), (300, 4096, "b", 128, 2),
+     (4096, 300, "a", 128, 2), (1 << 17, 32, "a", 32, 2), (100, 60, "a", 64, 1)],
+)  # fmt: skip
+def test_the_larger_factor_of_few_rows_is_streamed(
+    rows: int, columns: int, streamed: str, tile: int, cluster: int
+) -> None:
+    chosen = choose_product(dense(rows, 32768), dense(columns, 32768), "sm_90a")
+    assert chosen.kernel == "skinny"
+    assert (chosen.streamed, chosen.tile, chosen.cluster) == (streamed, tile, cluster)
+    turned = choose_product(
+        dense(rows, 32768), dense(32768, columns // 4 * 4).transposed(), "sm_90a"
+    )
+    assert turned.kernel == "skinny"
+    assert choose_product(dense(rows, 32768), dense(columns, 32768), "sm_80").kernel == "none"
+
+
+def test_skinny_products_keep_all_blocks_busy() -> None:
+    """Sixteen clusters of blocks take a share of four each; several waves need no shares."""
+    few = choose_product(dense(128, 8192), dense(4096, 8192), "sm_90a")
+    assert few.splits == 4
+    assert choose_product(dense(128, 32768), dense(32768, 32768), "sm_90a").splits == 1
 
 
 @pytest.mark.parametrize(("depth", "kernel"), [(16384, "hopper"), (16388, "none"), (130, "hopper")])

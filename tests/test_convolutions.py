@@ -14,7 +14,7 @@ import pytest
 from planned_models import Planned, emulated, problem_of
 from products_on_the_cpu import for_the_cpu
 
-from kernelgen.engines.convolution import convolution, record, tiling
+from kernelgen.engines.convolution import convolution, tiling
 from kernelgen.engines.convolution.record import Geometry
 from kernelgen.engines.convolution.tiling import STAGE_DEPTH, Tiling, tiling_of
 from kernelgen.problem.record import Device
@@ -30,7 +30,6 @@ def every_size_pays() -> Iterator[None]:
     with (
         mock.patch.multiple(convolution, _LEAST_RESULTS=0, _LEAST_TILES=0),
         mock.patch.object(tiling, "_MULTIPROCESSORS", 5),
-        mock.patch.multiple(record, _FEWEST_ROWS=1, _LEAST_TILES=0, _LEAST_CHANNELS=0),
     ):
         yield
 
@@ -419,68 +418,6 @@ def test_a_pool_gathers_what_lines_leave(tmp_path: Path, compiled_folder: Path) 
         it = planned(tmp_path, compiled_folder, name)
     it.check()
     assert len(it.launched) == len(("convolution", "pool"))
-
-
-LINEAR = "self.c = nn.Linear(96, {})"
-# A product of few rows, its layers, the shape of x, and how many kernels there are.
-FEW_ROWS = {
-    "a layer": ("self.c(x)", LINEAR.format(150), "70, 96", 1),
-    "many tiles": ("self.c(x).tanh() * 2", LINEAR.format(1300), "130, 96", 1),
-    "no bias": ("F.linear(x, self.w)", "self.w = nn.Parameter(torch.randn(40, 64))", "9, 64", 1),
-    "a matrix": ("(x @ self.w).relu()", "self.w = nn.Parameter(torch.randn(64, 150))", "9, 64", 1),
-    "columns gathered": ("self.c(x).sigmoid().sum(1)", LINEAR.format(300), "20, 96", 2),
-    "windows": ("F.max_pool1d(self.c(x), 2)", LINEAR.format(301), "20, 96", 2),
-    "rows gathered": ("self.c(x).amax(0)", LINEAR.format(150), "20, 96", 2),
-    "a residual": ("self.c(x) + x", "self.c = nn.Linear(160, 160)", "33, 160", 1),
-    "another's result": ("self.c(x.relu())", LINEAR.format(150), "3, 96", 2),
-}
-
-
-def few_rows(tmp: Path, cache: Path, name: str, device: Device = "cpu") -> Planned:
-    forward, layers, shape, _ = FEW_ROWS[name]
-    problem = problem_of(tmp, forward, layers=layers, x=f"torch.randn({shape})")
-    return Planned(problem, "cuda", cache, device)
-
-
-@pytest.mark.ci
-@pytest.mark.parametrize("name", FEW_ROWS)
-def test_a_product_of_few_rows_gives_what_torch_gives(
-    name: str, tmp_path: Path, compiled_folder: Path
-) -> None:
-    import torch
-
-    it = few_rows(tmp_path, compiled_folder, name)
-    it.check()
-    assert len(it.launched) == FEW_ROWS[name][3]
-    assert "MainSizes" in it.text
-    (x,) = it.inputs()
-    it.check(torch.cat([x, x[:2]]))  # the general kernel's
-    it.check(x[:1])
-    it.check(torch.cat([x, x], 1)[:, ::2])
-    with pytest.raises((ValueError, RuntimeError)):
-        it.run(x[:, :32])
-
-
-@pytest.mark.ci
-def test_rows_of_no_aligned_vectors_are_right(tmp_path: Path, compiled_folder: Path) -> None:
-    import torch
-
-    it = few_rows(tmp_path, compiled_folder, "no bias")
-    reference, candidate = it.models()
-    shifted = torch.randn(40 * 64 + 1)[1:].view(40, 64)
-    reference.w.data, candidate.w.data = shifted, shifted
-    (x,) = it.inputs()
-    exact = reference.double()(x.double())
-    candidate.w.data = shifted.float()
-    torch.testing.assert_close(it.run(x, model=candidate).double(), exact, rtol=1e-5, atol=1e-4)
-
-
-@pytest.mark.gpu
-@pytest.mark.parametrize("name", FEW_ROWS)
-def test_a_product_of_few_rows_gives_what_torch_gives_on_a_gpu(
-    name: str, tmp_path: Path, compiled_folder: Path
-) -> None:
-    few_rows(tmp_path, compiled_folder, name, "cuda").check()
 
 
 @pytest.mark.gpu

@@ -2,12 +2,14 @@
 
 import re
 from pathlib import Path
+from unittest import mock
 
 import pytest
 from click.testing import CliRunner
 from planned_models import Planned, problem_of
 
 from kernelgen.cli import program
+from kernelgen.engines.product import claims
 from kernelgen.engines.product.choice import choose_product
 from kernelgen.engines.product.claims import LEAST_ROWS, LEAST_SIZE
 from kernelgen.engines.product.record import Product
@@ -41,7 +43,9 @@ def own(problem: Problem, device: Device = "cuda") -> list[bool]:
         ("nn.Linear(1024, 2048)", "torch.randn(1024, 1024)", True),
         ("nn.Linear(1024, 2048)", "torch.randn(2, 512, 1024)", True),
         ("nn.Linear(1024, 2048)", "torch.randn(1000, 1024)", False),
-        ("nn.Linear(16384, 16384)", "torch.randn(40, 16384)", False),
+        ("nn.Linear(16384, 16384)", "torch.randn(40, 16384)", True),
+        ("nn.Linear(16384, 16384)", "torch.randn(1, 16384)", False),
+        ("nn.Linear(2048, 2048)", "torch.randn(40, 2048)", False),
         ("nn.Linear(16388, 1024)", "torch.randn(1024, 16388)", False),
     ],
 )
@@ -166,6 +170,60 @@ def test_where_tensor_cores_do_not_multiply_it_stays_in_torch(tmp_path: Path) ->
     assert "HOPPER" not in other
     assert "# backend: cuda\n" in other
     assert other.count("torch.ops.aten.linear.default(") == 3
+
+
+LINEAR = "self.c = nn.Linear(96, {})"
+# A product of few rows, its layers, the shape of x, and how many kernels read it or its result.
+FEW_ROWS = {
+    "a layer": ("self.c(x)", LINEAR.format(290), "70, 96", 1),
+    "many tiles": ("self.c(x).tanh() * 2", LINEAR.format(1300), "130, 96", 1),
+    "no bias": ("F.linear(x, self.w)", "self.w = nn.Parameter(torch.randn(40, 96))", "9, 96", 1),
+    "a matrix": ("(x @ self.w).relu()", "self.w = nn.Parameter(torch.randn(96, 152))", "9, 96", 1),
+    "columns gathered": ("self.c(x).sigmoid().sum(1)", LINEAR.format(300), "20, 96", 2),
+    "windows": ("F.max_pool1d(self.c(x), 2)", LINEAR.format(301), "20, 96", 2),
+    "rows gathered": ("self.c(x).amax(0)", LINEAR.format(150), "20, 96", 2),
+    "a residual": ("self.c(x) + x", "self.c = nn.Linear(160, 160)", "33, 160", 1),
+    "another's result": ("self.c(x.relu())", LINEAR.format(150), "3, 96", 2),
+}
+
+
+@pytest.mark.ci
+@pytest.mark.parametrize("name", FEW_ROWS)
+def test_a_product_of_few_rows_gives_what_torch_gives(
+    name: str, tmp_path: Path, compiled_folder: Path
+) -> None:
+    import torch
+
+    forward, layers, shape, launches = FEW_ROWS[name]
+    problem = problem_of(tmp_path, forward, layers=layers, x=f"torch.randn({shape})")
+    with mock.patch.object(claims, "_pays", return_value=True):
+        it = Planned(problem, "cuda", compiled_folder)
+    it.check()
+    assert len(it.launched) == launches
+    assert "namespace skinny" in it.text
+    (x,) = it.inputs()
+    it.check(torch.cat([x, x[:2]]))
+    it.check(x[:1])
+    it.check(torch.cat([x, x], 1)[:, ::2])  # neighbours that are apart
+    with pytest.raises((ValueError, RuntimeError)):
+        it.run(x[:, :32])
+
+
+@pytest.mark.ci
+def test_rows_of_no_aligned_vectors_are_right(tmp_path: Path, compiled_folder: Path) -> None:
+    import torch
+
+    forward, layers, shape, _ = FEW_ROWS["no bias"]
+    problem = problem_of(tmp_path, forward, layers=layers, x=f"torch.randn({shape})")
+    with mock.patch.object(claims, "_pays", return_value=True):
+        it = Planned(problem, "cuda", compiled_folder)
+    reference, candidate = it.models()
+    shifted = torch.randn(40 * 96 + 1)[1:].view(40, 96)
+    reference.w.data, candidate.w.data = shifted, shifted
+    (x,) = it.inputs()
+    exact = reference.double()(x.double())
+    candidate.w.data = shifted.float()
+    torch.testing.assert_close(it.run(x, model=candidate).double(), exact, rtol=1e-5, atol=1e-4)
 
 
 @pytest.mark.nvcc

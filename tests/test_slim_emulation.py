@@ -22,7 +22,6 @@ from products_on_the_cpu import (
     cuda_source,
     error_of,
     error_of_fp32,
-    exact_product,
     for_the_cpu,
     is_right,
     operands,
@@ -43,10 +42,12 @@ class Kind(NamedTuple):
     columns: int
     depth: int
     kernels: frozenset[str]
+    rows: int = 300
+    of_b: str = "contiguous"
 
     def render(self) -> str:
         """Return its source for the CPU."""
-        constants = {"rows": "300", "columns": str(self.columns), "depth": str(self.depth)}
+        constants = {"rows": str(self.rows), "columns": str(self.columns), "depth": str(self.depth)}
         if self.problem == "matmul_vector":
             del constants["columns"]
             constants["rows"] = "20000"  # so many that a split begins several sums
@@ -57,7 +58,7 @@ GENERAL = frozenset({"general::multiply"})
 ADDED = frozenset({"general::add_shares"})  # where blocks share the depth
 VECTOR = frozenset({"fast::multiply", "fast::add_splits"})
 SHALLOW = frozenset({"fast::split", "fast::multiply"}) | GENERAL
-NARROW = frozenset({"fast::split_columns", "fast::multiply_tiles"})
+SKINNY = frozenset({"skinny::split_rows", "skinny::multiply"}) | GENERAL
 KINDS = {
     "vector": Kind("matmul_vector", 1, 9004, VECTOR),  # several splits, and a tail
     "short-vector": Kind("matmul_vector", 1, 512, VECTOR),
@@ -65,15 +66,19 @@ KINDS = {
     "least-shallow": Kind("matmul_tall_skinny", 260, 3, SHALLOW),
     "odd-shallow": Kind("matmul_tall_skinny", 68, 47, SHALLOW),
     "most-shallow": Kind("matmul_tall_skinny", 256, 64, SHALLOW),
-    "narrow": Kind("matmul_narrow", 23, 1000, NARROW),
-    "least-narrow": Kind("matmul_narrow", 5, 36, NARROW),
-    "most-narrow": Kind("matmul_narrow", 64, 416, NARROW),
+    "skinny": Kind("matmul_narrow", 23, 520, SKINNY, 160),
+    "least-skinny": Kind("matmul_narrow", 5, 36, SKINNY),
+    "most-skinny": Kind("matmul_narrow", 64, 516, SKINNY),
+    # The other factor is the larger one, whose neighbours lie along the depth or along its columns.
+    "few": Kind("matmul_transposed_right", 204, 132, SKINNY, 40),
+    "few-turned": Kind("matmul", 300, 580, SKINNY, 23, "transposed"),
+    "shares": Kind("matmul_transposed_right", 133, 2100, SKINNY | ADDED, 33),
     "gelu-vector": Kind("matmul_add_gelu", 1, 516, VECTOR),
     "gelu-shallow": Kind("matmul_add_gelu", 132, 20, SHALLOW),
-    "gelu-narrow": Kind("matmul_add_gelu", 20, 132, NARROW),
+    "gelu-skinny": Kind("matmul_add_gelu", 20, 132, SKINNY),
 }
-MAIN = ("vector", "shallow", "narrow")
-ADD = "ptx::add_product(others, "
+MAIN = ("vector", "shallow", "skinny")
+ADD = "ptx::multiply_rows(sum, rows."
 # Each is a statement or an expression of the source, and what is wrong instead.
 MUTANTS = {
     "vector": {
@@ -97,36 +102,41 @@ MUTANTS = {
         "scales are not limited": ("max(largest >> 23, 15u)", "(largest >> 23)"),
         "wide rows of b do not matter": ("halves.lost[row] = lost;", "halves.lost[row] = 0;"),
     },
-    "narrow": {
-        "no product of first parts": (
-            "ptx::add_product(large, rows[0], columns[0], false);",
-            "ptx::add_product(large, rows[1], columns[0], false);",
+    "skinny": {
+        "no lo of the larger factor": (
+            f"{ADD}lo[first + k], hi + 2 * k, k > 0);",
+            f"{ADD}hi[first + k], hi + 2 * k, k > 0);",
         ),
-        "no third part of B": (f"{ADD}rows[0], columns[2], keeps_others);", ";"),
-        "no third part of A": (f"{ADD}rows[2], columns[0], true);", ";"),
-        "no product of second parts": (f"{ADD}rows[1], columns[1], true);", ";"),
-        "no second part of B": (f"{ADD}rows[0], columns[1], true);", ";"),
-        "no second part of A": (f"{ADD}rows[1], columns[0], true);", ";"),
-        "the second half of a stage is the first": ("(piece ^ 4) * 16", "piece * 16"),
-        "a slot is filled before it is released": (
-            "ptx::wait(&empty[freed % kSlots], freed / kSlots % 2);",
+        "no lo of the few rows": (f"{ADD}hi[first + k], lo + 2 * k, true);", ";"),
+        "no product of hi": (f"{ADD}hi[first + k], hi + 2 * k, true);", ";"),
+        "only the last sum counts": (
+            "totals[n] = fmaf(sum[n], n / 2 % 2 ? inverses.y : inverses.x, totals[n]);",
+            "totals[n] = sum[n] * inverses.x;",
+        ),
+        "both rows of a thread have one scale": (
+            "n / 2 % 2 ? inverses.y : inverses.x",
+            "inverses.x",
+        ),
+        "four lanes tell only two": (
+            "largest = max(largest, __shfl_xor_sync(kAllLanes, largest, 1));",
             ";",
         ),
-        "a slot is released by one warp only": (
-            "if (threadIdx.x % kWarp == 0) ptx::arrive(&empty[stage % kSlots]);",
-            "for (int k = 8 * threadIdx.x; k < 8; ++k) ptx::arrive(&empty[stage % kSlots]);",
-        ),
-        "a slot is released before its products are done": (
-            "ptx::wait_for_groups<decltype(late)::value>();",
+        "both blocks copy the same share": ("ptx::cluster_rank() * kShareBytes", "0"),
+        "a stage is read before it is there": (
+            "ptx::wait(&barriers.full[turn.slot], turn.parity);",
             ";",
         ),
-        "the stage that ends is the one that begins": (
-            "if (stage > pair) end_stage(pair, std::integral_constant<int, 1>());",
-            "if (stage > pair) end_stage(stage, std::integral_constant<int, 1>());",
+        "a slot is released in one block only": (
+            "is_last && threadIdx.x % kWarp < kCluster",
+            "is_last && threadIdx.x % kWarp < 1",
         ),
-        "results that are not finite stay": ("!isfinite(sum)", "false"),
-        "small rows do not matter": ("if (is_small(bits)) wrong = ~0u;", ";"),
-        "small columns do not matter": ("any && !any_large", "false"),
+        "the few rows lie one below the other": (
+            "k % kStageDepth / kRun ^ within % 8",
+            "k % kStageDepth / kRun",
+        ),
+        "nothing lost is counted": ("if (count == 0) return;", "return;"),
+        "nothing lost of the larger factor is looked for": ("from.least[half] >= bound", "true"),
+        "magnitudes have room however large": ("!has_room && largest != 0", "false"),
     },
 }
 
@@ -152,7 +162,8 @@ def operands_of(name: str, rows: int, batches: int = 1) -> tuple[Any, Any, Any]:
 
 def run_fast(libraries: Libraries, name: str, a: Any, b: Any, *others: Any, **options: Any) -> Ran:
     """Multiply by the fast kernel."""
-    ran = run(libraries[name], a, b, *others, **{"device": (132, 0), **options})
+    layouts = ("contiguous", KINDS[name].of_b)
+    ran = run(libraries[name], a, b, *others, **{"device": (132, 0), "layouts": layouts, **options})
     assert ran.kernels == KINDS[name].kernels
     return ran
 
@@ -169,13 +180,15 @@ def test_any_number_of_rows_and_batches(
     turn = batches + rows
     of_a = "pitched" if turn % 2 else "contiguous"
     of_b = "contiguous" if "vector" in name else LAYOUTS[turn % 5]
+    if KINDS[name].rows < KINDS[name].columns:  # then b is read as a is elsewhere
+        of_a, of_b = LAYOUTS[turn % 5], KINDS[name].of_b
     for kept, seed in itertools.product((None, bias), (0, 1)):
         ran = run_fast(libraries, name, a, b, kept, layouts=(of_a, of_b), device=(132, seed))
         assert is_right(ran.out, a, b, kept)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("name", ["shallow", "narrow"])
+@pytest.mark.parametrize("name", ["shallow", "skinny"])
 def test_layouts_of_the_split_operands(name: str, layout: str, libraries: Libraries) -> None:
     a, b, bias = operands_of(name, 70, 2)
     of_a = layout if name == "shallow" else "contiguous"
@@ -206,7 +219,7 @@ def test_other_products_are_for_the_general_kernel(name: str, libraries: Librari
         ran = run(library, a, b, bias, layouts=(layout, "contiguous"), device=(132, 0))
         assert ran.kernels in (GENERAL, GENERAL | ADDED)
         assert is_right(ran.out, a, b, bias)
-    if name == "narrow":
+    if name == "skinny":
         windows = torch.randn(1, kind.depth + 4 * 69).unfold(1, kind.depth, 4)
         ran = run(library, windows, b, bias, layouts=("sliding", "contiguous"), device=(132, 0))
         assert ran.kernels in (GENERAL, GENERAL | ADDED)
@@ -215,9 +228,9 @@ def test_other_products_are_for_the_general_kernel(name: str, libraries: Librari
 
 @pytest.mark.parametrize("how", [*WIDE, "tiny", "huge", "zeros"])
 @pytest.mark.parametrize("side", ["a", "b", "both"])
-@pytest.mark.parametrize("name", ["short-vector", "shallow", "least-narrow", "most-narrow"])
+@pytest.mark.parametrize("name", ["short-vector", "shallow", "least-skinny", "most-skinny", "few"])
 def test_rows_out_of_the_ordinary(name: str, side: str, how: str, libraries: Libraries) -> None:
-    """With inf, NaN, elements that halves or bf16 parts do not hold, and next to fp32's ends."""
+    """With inf, NaN, elements that halves do not hold, and next to fp32's ends."""
     torch.manual_seed(5)
     kind = KINDS[name]
     a, b = (torch.randn(1, count, kind.depth).sign() * (torch.rand(1, count, kind.depth) + 0.1)
@@ -236,7 +249,7 @@ def test_rows_out_of_the_ordinary(name: str, side: str, how: str, libraries: Lib
     [(1e-42, 1e30), (1e-38, 1e10), (1e-30, 1e30), (1e36, 1e-37), (1e37, 1.0), (3e38, 1e-4),
      (1e-25, 1e-12)],
 )  # fmt: skip
-@pytest.mark.parametrize("name", ["short-vector", "least-shallow", "least-narrow"])
+@pytest.mark.parametrize("name", ["short-vector", "least-shallow", "least-skinny"])
 def test_products_of_any_scales(name: str, size: float, other: float, libraries: Libraries) -> None:
     torch.manual_seed(3)
     kind = KINDS[name]
@@ -246,9 +259,8 @@ def test_products_of_any_scales(name: str, size: float, other: float, libraries:
         assert is_right(run_fast(libraries, name, a, b).out, a, b)
 
 
-def test_the_largest_floats_as_bf16_parts(libraries: Libraries) -> None:
-    """Rounded, their first parts would be inf."""
-    name = "least-narrow"
+def test_the_largest_floats(libraries: Libraries) -> None:
+    name = "least-skinny"
     largest = torch.finfo(torch.float32).max
     a, b, _ = operands_of(name, 72)
     for left, right in (
@@ -260,9 +272,8 @@ def test_the_largest_floats_as_bf16_parts(libraries: Libraries) -> None:
     assert bool(out.isposinf().all())
 
 
-def test_inf_times_what_is_tiny_as_bf16_parts(libraries: Libraries) -> None:
-    """It is inf, also where bf16 has only 0 of it, and NaN is NaN whose first part is inf."""
-    name = "least-narrow"
+def test_inf_times_what_is_tiny(libraries: Libraries) -> None:
+    name = "least-skinny"
     a, b, _ = operands_of(name, 72)
     ones, with_inf, with_nan = torch.ones_like(a), torch.ones_like(b), torch.ones_like(a)
     with_inf[0, 3, 7] = torch.inf
@@ -277,43 +288,25 @@ def test_inf_times_what_is_tiny_as_bf16_parts(libraries: Libraries) -> None:
     assert not bool(out[:3].isnan().any())
 
 
-@pytest.mark.parametrize("exponent", [-94, -60, 0, 60])
-def test_bf16_parts_lose_next_to_nothing_of_a_product(exponent: int, libraries: Libraries) -> None:
-    """Parts that are left out are 2^-22 of a product; its sums are rounded, and those of others."""
+@pytest.mark.parametrize("exponent", [-70, 0, 60])
+def test_halves_lose_next_to_nothing_of_a_product(exponent: int, libraries: Libraries) -> None:
+    """Halves hold 22 bits of each factor, and the product of both lo is 2^-22 of it."""
     torch.manual_seed(17)
-    name = "least-narrow"
+    name = "least-skinny"
     depth = KINDS[name].depth
-    # Of all kinds of bits, most of them in the last ones, where parts end.
+    # Of all kinds of bits, most of them in the last ones, where lo ends.
     bits = torch.cat([torch.randint(1 << 23, (3000,)), (1 << 23) - 1 - torch.arange(1000)])
     a = torch.zeros(1, 4000, depth)
     a[0, torch.arange(4000), torch.arange(4000) % depth] = (1 + bits / (1 << 23)).float()
     b = 1 + torch.randint(1 << 23, (1, KINDS[name].columns, depth)) / (1 << 23)
     b[0, 3] = 2.0 - 2.0**-23
     a, b = a * 2.0**exponent, b * 2.0**-exponent
-    assert worst_error(run_fast(libraries, name, a, b).out, a, b) <= 2.0**-22 + 1.25 * 2.0**-24
-
-
-def test_bf16_parts_lose_2_to_the_38_of_a_row_with_denormals(libraries: Libraries) -> None:
-    torch.manual_seed(19)
-    name = "least-narrow"
-    depth = KINDS[name].depth
-    for small_first in True, False:
-        rows = 72 if small_first else KINDS[name].columns
-        exponents = torch.randint(-149, -110, (1, rows, depth))
-        small = torch.ldexp(torch.rand(1, rows, depth), exponents)
-        small[:, :, 5] = 2.0**-95
-        others = torch.randn(1, KINDS[name].columns if small_first else 72, depth) * 2.0**100
-        others[:, :, 5] = 0.0
-        a, b = (small, others) if small_first else (others, small)
-        lost = (run_fast(libraries, name, a, b).out - exact_product(a, b)).abs()
-        most = 2.0**-133 * exact_product(*(torch.ones_like(x) if x is small else x.abs()
-                                           for x in (a, b)))  # fmt: skip
-        assert bool((lost <= most + 1e-6 * exact_product(a.abs(), b.abs())).all())
+    assert worst_error(run_fast(libraries, name, a, b).out, a, b) <= 2.0**-21
 
 
 @pytest.mark.parametrize("values", ["uniform", "normal"])
-@pytest.mark.parametrize("name", ["vector", "shallow", "odd-shallow", "most-shallow", "narrow",
-                                  "least-narrow", "most-narrow"])  # fmt: skip
+@pytest.mark.parametrize("name", ["vector", "shallow", "odd-shallow", "most-shallow", "skinny",
+                                  "most-skinny"])  # fmt: skip
 def test_sums_are_as_accurate_as_fp32_s(name: str, values: str, libraries: Libraries) -> None:
     """As fp32's rounded after each product."""
     torch.manual_seed(KINDS[name].depth)
@@ -350,7 +343,7 @@ def test_the_same_bits_in_whatever_order(name: str, libraries: Libraries) -> Non
 
 
 @pytest.mark.parametrize("how", ["none", "all-ranges", "nan"])
-@pytest.mark.parametrize("name", ["gelu-vector", "gelu-shallow", "gelu-narrow"])
+@pytest.mark.parametrize("name", ["gelu-vector", "gelu-shallow", "gelu-skinny"])
 def test_epilogue(name: str, how: str, libraries: Libraries) -> None:
     a, b, bias = operands_of(name, 70, 2)
     a, b = a / a.norm(dim=2, keepdim=True), spoiled(b / b.norm(dim=2, keepdim=True), how)
@@ -363,7 +356,7 @@ def test_epilogue(name: str, how: str, libraries: Libraries) -> None:
 def findings(library: ctypes.CDLL, kind: Kind) -> Iterator[bool]:
     """Yield what the comparisons say of products that each depend on something else."""
     torch.manual_seed(11)
-    a = torch.rand(1, 300, kind.depth) + 0.1
+    a = torch.rand(1, kind.rows, kind.depth) + 0.1
     b = torch.rand(1, kind.columns, kind.depth) + 0.1
     but_one = torch.arange(kind.depth) != 7
     # Few products, so that fp32 rounds little.
@@ -375,14 +368,16 @@ def findings(library: ctypes.CDLL, kind: Kind) -> Iterator[bool]:
         (1e30 * a, spoiled(b, "denormal")),
         (spoiled(a, "large-and-one"), b * but_one),
         (a * but_one, spoiled(b, "large-and-one")),
+        (torch.where(but_one, a, 1e9 * a), b * but_one),
         (spoiled(a, "inf"), b),
         (a, spoiled(b, "inf")),
     ]
     for (left, right), seed in itertools.product(products, (0, 1, SEED_OF_SLOW_ONES)):
-        yield holds(library, left, right, seed)
+        # A wide row is repaired, whatever made it one: of ordinary values none is.
+        yield holds(library, left, right, seed, may_repair=left is not a or right is not b)
 
 
-def holds(library: ctypes.CDLL, a: Any, b: Any, seed: int) -> bool:
+def holds(library: ctypes.CDLL, a: Any, b: Any, seed: int, *, may_repair: bool) -> bool:
     """Return whether all blocks end, and the product is right."""
     try:
         ran = run(library, a.contiguous(), b.contiguous(), device=(2, seed))
@@ -390,14 +385,14 @@ def holds(library: ctypes.CDLL, a: Any, b: Any, seed: int) -> bool:
         if library.was_stuck():
             return False
         raise
-    return is_right(ran.out, a, b)
+    return is_right(ran.out, a, b) and (may_repair or not ran.any_wide)
 
 
 @pytest.mark.mutants
 @pytest.mark.parametrize("name", MUTANTS)
 def test_comparisons_find_what_is_wrong(name: str, libraries: Libraries) -> None:
     library, kind = libraries[f"{name} mutants"], KINDS[name]
-    library.set_patience(3)
+    library.set_patience(10 if name == "skinny" else 3)  # its blocks wait for each other
     try:
         check_mutants(library, MUTANTS[name], partial(findings, library, kind))
     finally:

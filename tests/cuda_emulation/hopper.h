@@ -299,6 +299,13 @@ inline void copy_bytes(
   copy({to, nullptr, {}, static_cast<const char*>(from), bytes, barrier, false});
 }
 
+inline void copy_bytes_to_all(
+    unsigned to, const void* from, unsigned bytes, uint64_t* barrier, uint16_t blocks) {
+  assert(blocks == (1 << cluster_blocks()) - 1);
+  assert(to % 16 == 0 && reinterpret_cast<uintptr_t>(from) % 16 == 0 && bytes % 16 == 0);
+  copy({to, nullptr, {}, static_cast<const char*>(from), bytes, barrier, true});
+}
+
 inline void store(unsigned to, const uint4& value) {
   assert(to % 16 == 0);
   std::memcpy(shared_at(emulation::dynamic_shared_memory<char>(), to, 16), &value, 16);
@@ -338,7 +345,6 @@ struct Product {
   uint64_t rows, columns;
   int count;  // of columns
   bool keep;
-  bool bf16;  // rather than halves
   unsigned group;
 };
 struct Warpgroup {
@@ -356,11 +362,10 @@ inline uint16_t read_bits(unsigned address) {
   std::memcpy(&bits, at, sizeof bits);
   return bits;
 }
-inline double float_of_bf16(uint32_t bits) { return __uint_as_float(bits << 16); }
 
 // Sixteen values of the row of that number: with the swizzle, or in groups of 8 rows of 8 values
-// without; halves, or bf16.
-inline void read_row(uint64_t described, int row, double* values, bool bf16) {
+// without.
+inline void read_row(uint64_t described, int row, double* values) {
   const auto address = static_cast<unsigned>(described & 0x3fff) << 4;
   const auto of_group = static_cast<unsigned>(described >> 32 & 0x3fff) << 4;
   const auto of_values = static_cast<unsigned>(described >> 16 & 0x3fff) << 4;
@@ -373,7 +378,7 @@ inline void read_row(uint64_t described, int row, double* values, bool bf16) {
     } else {
       const unsigned group = address + row / 8 * of_group + k / 8 * of_values;
       const uint16_t bits = read_bits(group + row % 8 * 16 + k % 8 * 2);
-      values[k] = bf16 ? float_of_bf16(bits) : emulation::float_of({bits});
+      values[k] = emulation::float_of({bits});
     }
   }
 }
@@ -386,8 +391,7 @@ inline void read_registers(const Warpgroup& warpgroup, size_t index, double (&ro
       const int row = thread / 32 * 16 + thread % 32 / 4 + i / 2 % 2 * 8;
       const int k = i / 4 * 8 + thread % 4 * 2 + i % 2;
       const uint32_t bits = product.registers[i / 2] >> i % 2 * 16 & 0xffff;
-      rows[row][k] = product.bf16 ? float_of_bf16(bits)
-                                  : emulation::float_of({static_cast<uint16_t>(bits)});
+      rows[row][k] = emulation::float_of({static_cast<uint16_t>(bits)});
     }
   }
 }
@@ -400,10 +404,10 @@ inline void multiply(const Warpgroup& warpgroup, size_t index) {
   if (first.registers) {
     read_registers(warpgroup, index, rows);
   } else {
-    for (int row = 0; row < 64; ++row) read_row(first.rows, row, rows[row], false);
+    for (int row = 0; row < 64; ++row) read_row(first.rows, row, rows[row]);
   }
   for (int column = 0; column < first.count; ++column) {
-    read_row(first.columns, column, columns[column], first.bf16);
+    read_row(first.columns, column, columns[column]);
   }
   for (int thread = 0; thread < 128; ++thread) {
     const Product& product = warpgroup.products[thread][index];
@@ -459,29 +463,15 @@ inline void add_product(Product product) {
 
 template <int kValues>
 void multiply_add(float (&sum)[kValues], uint64_t rows, uint64_t columns, bool keep) {
-  add_product({sum, nullptr, rows, columns, 2 * kValues, keep, false});
+  add_product({sum, nullptr, rows, columns, 2 * kValues, keep, 0});
 }
 template <int kValues>
 void multiply_rows(
     float (&sum)[kValues], const uint32_t (&rows)[4], uint64_t columns, bool keep) {
-  add_product({sum, rows, 0, columns, 2 * kValues, keep, false});
+  add_product({sum, rows, 0, columns, 2 * kValues, keep, 0});
 }
-template <int kColumns>
-struct ProductsOfRegisters {
-  static void add(
-      float (&sum)[kColumns / 2], const uint32_t (&rows)[4], uint64_t columns, bool keep) {
-    add_product({sum, rows, 0, columns, kColumns, keep, true});
-  }
-};
-template <int kCount>
-void add_product(
-    float (&sums)[kCount], const uint32_t (&rows)[4], uint64_t columns, bool keep) {
-  add_product(Product{sums, rows, 0, columns, 2 * kCount, keep, true});
-}
-
 inline float exp2(float x) { return std::exp2(x); }
 inline void let_next_begin() {}
 inline void wait_for_previous() {}
-using ::ptx::nearest_bf16;
 
 }  // namespace hopper_ptx

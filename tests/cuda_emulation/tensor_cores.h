@@ -141,7 +141,6 @@ struct Product {
   float* sums;
   uint32_t a[4];
   uint32_t b[2];
-  bool bf16;  // rather than halves
 };
 struct Warp {
   Operands operands[32];
@@ -466,25 +465,19 @@ inline void put(Matrices& all, int lane, const emulation::Product& product) {
   uint16_t of_b[4];
   std::memcpy(of_a, product.a, sizeof of_a);
   std::memcpy(of_b, product.b, sizeof of_b);
-  const auto value_of = [&](uint16_t bits) {
-    return product.bf16 ? __uint_as_float(uint32_t{bits} << 16) : emulation::float_of({bits});
-  };
   const int group = lane / 4;
   const int first = lane % 4 * 2;
   for (int i = 0; i < 8; ++i) {
-    all.rows[group + i / 2 % 2 * 8][first + i % 2 + i / 4 * 8] = value_of(of_a[i]);
+    all.rows[group + i / 2 % 2 * 8][first + i % 2 + i / 4 * 8] = emulation::float_of({of_a[i]});
   }
   for (int i = 0; i < 4; ++i) {
-    all.columns[group][first + i % 2 + i / 2 * 8] = value_of(of_b[i]);
+    all.columns[group][first + i % 2 + i / 2 * 8] = emulation::float_of({of_b[i]});
   }
 }
 
 inline void multiply(const emulation::Product* const (&lanes)[32]) {
   Matrices all;
-  for (int lane = 0; lane < 32; ++lane) {
-    assert(lanes[lane]->bf16 == lanes[0]->bf16);
-    put(all, lane, *lanes[lane]);
-  }
+  for (int lane = 0; lane < 32; ++lane) put(all, lane, *lanes[lane]);
   for (int lane = 0; lane < 32; ++lane) {
     for (int i = 0; i < 4; ++i) {
       const double* row = all.rows[lane / 4 + i / 2 * 8];
@@ -506,25 +499,9 @@ inline void multiply_all(emulation::Warp& warp) {
 }
 
 // Is done when the warp waits for it, or loads matrices.
-inline void multiply_later(
-    float (&sums)[4], const uint32_t (&a)[4], const uint32_t* b, bool bf16) {
-  emulation::warps[emulation::current / 32].products[emulation::current % 32].push_back(
-      {sums, {a[0], a[1], a[2], a[3]}, {b[0], b[1]}, bf16});
-}
 inline void multiply_add(float (&sums)[4], const uint32_t (&a)[4], const uint32_t* b) {
-  multiply_later(sums, a, b, false);
-}
-inline void multiply_add_bf16(
-    float (&sums)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
-  multiply_later(sums, a, b, true);
-}
-// Of two ties, takes the even one.
-inline uint32_t nearest_bf16(float x, float y) {
-  const auto near = [](float value) -> uint32_t {
-    const uint32_t bits = __float_as_uint(value);
-    return std::isnan(value) ? 0x7fff : bits + 0x7fff + (bits >> 16 & 1) >> 16;
-  };
-  return near(y) << 16 | near(x);
+  emulation::warps[emulation::current / 32].products[emulation::current % 32].push_back(
+      {sums, {a[0], a[1], a[2], a[3]}, {b[0], b[1]}});
 }
 inline void wait_for_products() {
   static const char operation = 0;

@@ -1,6 +1,5 @@
 """A convolution, and what its epilogue makes of each result."""
 
-from collections.abc import Sequence
 from math import prod
 from textwrap import wrap
 from typing import Literal
@@ -17,7 +16,6 @@ from kernelgen.engines.convolution.record import (
     ConvolutionWay,
     Geometry,
     geometry_of,
-    of_few_rows,
     three,
 )
 from kernelgen.engines.convolution.tails import tail_names, with_tail
@@ -38,14 +36,6 @@ _LEAST_RESULTS = 1 << 20  # about the smallest that were timed
 _LEAST_TILES = 1 << 11  # enough for a device, whatever a tile takes
 _FLOPS_OF_TORCH = 40e12  # a second, of large convolutions on an H200
 _MOST_STRIDE = 3
-# Products whose rows are the filters of one image: its pixels are the other factor's columns, or
-# rows where that is turned.
-_FACTORS = {
-    "linear.default": ("weight", "input"),
-    "matmul.default": ("other", "self"),
-    "mm.default": ("mat2", "self"),
-}
-_TURNED = frozenset(("linear.default",))
 _HOW = {
     "tensor": "tensor cores multiply halves of filters and pixels, as accurately as fp32",
     "few": "threads hold all filters of a pixel, in fp32",
@@ -65,20 +55,12 @@ class ConvolutionEngine(Engine[Convolution]):
         (out,) = stage.types if arch == "sm_90a" and len(stage.types) == 1 else (None,)
         if out is None:
             return ()
-        factors = _FACTORS.get(stage.aten, ("input", "weight"))
-        dims = CONVOLUTIONS.get(stage.aten, 1)
-        found, way = None, None
-        if stage.aten in CONVOLUTIONS:
-            found = geometry_of(stage.aten, stage.arguments, out, before.types)
-            way = way_of(found) if found else None
-        elif stage.aten in _FACTORS:
-            found = of_few_rows(
-                stage.arguments, factors, before.types, turned=stage.aten in _TURNED
-            )
-            way = "tensor" if found else None
-        if found is None or way is None:
+        dims = CONVOLUTIONS.get(stage.aten)
+        found = dims and geometry_of(stage.aten, stage.arguments, out, before.types)
+        way = way_of(found) if found else None
+        if not dims or not found or way is None:
             return ()
-        values = [stage.arguments[name] for name in factors]
+        values = [stage.arguments[name] for name in ("input", "weight")]
         operands = [
             Operand(name=name, value=value.name, type=before.types[value.name])
             for name, value in zip(("input", "weight"), values, strict=True)
@@ -88,10 +70,9 @@ class ConvolutionEngine(Engine[Convolution]):
         beside: tuple[Operand, ...] = ()
         epilogue: tuple[Step, ...] = ()
         if isinstance(bias := stage.arguments.get("bias"), Reference):
-            channel = (-dims - 1, -dims) if stage.aten in CONVOLUTIONS else (-1, 0)
-            kind, flat = before.types[bias.name], stage.aten in CONVOLUTIONS
+            channel, kind = (-dims - 1, -dims), before.types[bias.name]
             added = Operand(
-                name="bias", value=bias.name, type=kind, pattern="along", span=channel, flat=flat
+                name="bias", value=bias.name, type=kind, pattern="along", span=channel, flat=True
             )
             beside = (added,)
             epilogue = (step_of("biased", "add", CONVOLVED, "bias"),)
@@ -107,7 +88,6 @@ class ConvolutionEngine(Engine[Convolution]):
             geometry=found,
             extra=three(stage.arguments.get("output_padding", 0), dims, 0),
             way=way,
-            turned=stage.aten in _TURNED,
         )
         return (made,)
 
@@ -134,7 +114,7 @@ class ConvolutionEngine(Engine[Convolution]):
 
     def words(self, stage: Convolution) -> str:
         """Return a convolution as a formula of the plan's values."""
-        factors = ", ".join(operand.value for operand in _in_order(stage))
+        factors = ", ".join(operand.value for operand in stage.operands)
         return filled(_formula(stage), {CONVOLVED: f"{stage.aten}({factors})"})
 
     def text(self, stage: Convolution, target: Target) -> StageText:
@@ -142,7 +122,7 @@ class ConvolutionEngine(Engine[Convolution]):
         moments = stage.moments
         if moments is not None and not stage.handed_on:
             stage = msgspec.structs.replace(stage, epilogue=(*stage.epilogue, *moments.steps))
-        g, factors = stage.geometry, ", ".join(o.name for o in _in_order(stage))
+        g, factors = stage.geometry, ", ".join(o.name for o in stage.operands)
         formula, tail = _formula(stage), stage.tail
         together = tail is not None and not tail.kind
         few = few_of(g) if stage.way == "few" else None
@@ -152,8 +132,6 @@ class ConvolutionEngine(Engine[Convolution]):
             tiling = tiling_of(g, stage.window, all_filters=together, stored=stored)
         summary = filled(formula, {CONVOLVED: f"{stage.aten}({factors})"})
         what = f"Filters move over {stage.dims} dimension{'s' * (stage.dims > 1)} of the input"
-        if _is_product(stage):
-            what = "Filters are the rows of a product, pixels the columns of its other factor"
         if stage.all_steps or tail is not None:
             what += f"; each sum of products becomes {filled(formula, {CONVOLVED: 'that'})}"
         out = tuple(size // one for size, one in zip(g.output, stage.window, strict=True))
@@ -213,8 +191,6 @@ class ConvolutionEngine(Engine[Convolution]):
             "depth": STAGE_DEPTH,
             "dims": stage.dims,
             "extra": stage.extra,
-            "of_product": _is_product(stage),
-            "turned": stage.turned,
         }
         made = text_of(stage, target.backend, f"{summary}: {_HOW[stage.way]}", given)
         features: Literal["own", ""] = "own" if stage.way == "tensor" else ""
@@ -222,15 +198,6 @@ class ConvolutionEngine(Engine[Convolution]):
         compared = ("maximum",) * bool(kinds & {"max", "sumexp"}) + ("minimum",) * ("min" in kinds)
         operators = (*made.operators, *compared)
         return msgspec.structs.replace(made, features=features, operators=operators)
-
-
-def _is_product(stage: Convolution) -> bool:
-    return f"{stage.aten}.default" in _FACTORS
-
-
-def _in_order(stage: Convolution) -> Sequence[Operand]:
-    """Return the factors as torch has them."""
-    return stage.operands[::-1] if _is_product(stage) else stage.operands
 
 
 def _formula(stage: Convolution) -> str:

@@ -7,7 +7,7 @@ from typing import Literal
 import msgspec
 
 from kernelgen.engines.stage import Kernel, Operand, Step, StepValue
-from kernelgen.graph.graph import MATRIX, Argument, Reference, TensorType, is_contiguous, references
+from kernelgen.graph.graph import Argument, TensorType, references
 
 CONVOLVED = "convolved"
 """The sum of products in a convolution's epilogue; no operand and no step has the name."""
@@ -25,10 +25,6 @@ CONVOLUTIONS = {
     )
 }
 """torch's operators -> the dimensions over which their filters move."""
-
-_FEWEST_ROWS, _MOST_ROWS = 48, 512  # of a product; fewer leave tiles empty, more are worth a split
-_LEAST_TILES = 100  # of products, about one for each multiprocessor
-_LEAST_CHANNELS = 1024
 
 ConvolutionWay = Literal["tensor", "few", "direct"]
 Three = tuple[int, int, int]
@@ -117,7 +113,6 @@ class Convolution(Kernel, frozen=True, kw_only=True, tag="convolution"):
         way: how its kernels work.
         tail: what becomes of the epilogue's values; None if they are the results.
         moments: what is gathered beside, or alone; None if nothing is.
-        turned: a pixel's channels are neighbours, of an input of shape (pixels, channels).
     """
 
     aten: str
@@ -127,7 +122,6 @@ class Convolution(Kernel, frozen=True, kw_only=True, tag="convolution"):
     way: ConvolutionWay
     tail: Tail | None = None
     moments: Moments | None = None
-    turned: bool = False
 
     @property
     def all_steps(self) -> tuple[Step, ...]:
@@ -204,43 +198,4 @@ def geometry_of(
         padding=three(padding, dims, 0),
         dilation=dilation,
         transposed=transposed,
-    )
-
-
-def of_few_rows(
-    given: Mapping[str, Argument],
-    factors: tuple[str, ...],
-    types: Mapping[str, TensorType],
-    *,
-    turned: bool,
-) -> Geometry | None:
-    """Return a product of few rows by a large matrix as filters over the pixels of one image.
-
-    Its rows are the filters, so that the matrix is split on its way, and not before.
-    """
-    read = [given[name] for name in factors]
-    names = [one.name for one in read if isinstance(one, Reference) and one.name in types]
-    if len(names) != 2:  # noqa: PLR2004 - factors
-        return None
-    large, few = (types[name] for name in names)
-    if {large.dtype, few.dtype} != {"float32"} or not len(large.shape) == len(few.shape) == MATRIX:
-        return None
-    filters, channels = few.shape
-    pixels = large.shape[0 if turned else 1]
-    tiles = -(-pixels // 128) * -(-filters // 128)
-    is_few = _FEWEST_ROWS <= filters < _MOST_ROWS and tiles >= _LEAST_TILES
-    if not is_few or channels % 32 or channels < _LEAST_CHANNELS or not is_contiguous(large):
-        return None
-    return Geometry(
-        images=1,
-        groups=1,
-        channels=channels,
-        filters=filters,
-        input=(1, 1, pixels),
-        kernel=(1, 1, 1),
-        output=(1, 1, pixels),
-        stride=(1, 1, 1),
-        padding=(0, 0, 0),
-        dilation=(1, 1, 1),
-        transposed=False,
     )

@@ -8,11 +8,14 @@ import msgspec
 from kernelgen.engines.architectures import MULTIPROCESSORS, Architecture
 from kernelgen.graph.graph import MATRIX, TensorType
 
-ProductKernel = Literal["hopper", "narrow", "shallow", "vector", "none"]
+ProductKernel = Literal["hopper", "skinny", "shallow", "vector", "none"]
 Adjacent = Literal["depth", "rows", "neither"]
 
 _VECTOR = 4
-_NARROW_COLUMNS = 64  # that a warpgroup's registers hold the sums of
+_NARROW_COLUMNS = 64  # up to which splitting both operands first takes longer, whatever the rows
+_FEW_ROWS = 512  # from which on that pays
+_LEAST_RATIO = 4  # of the rows of the two operands
+_SKINNY_TILE = 128  # of the fewer rows, whose sums a warpgroup's registers hold
 _SHALLOW_DEPTH = 64  # up to which writing the product is most of the work
 _TILE_ROWS = 128  # of a block; two of them, one below the other, are a cluster on Hopper
 _HOPPER_TILES = (168, 128)  # columns; the wider ones are faster where they fill the device as well
@@ -37,6 +40,10 @@ class ProductChoice(msgspec.Struct, frozen=True, kw_only=True):
         promoted: how much of the depth tensor cores sum before their sum is rounded to fp32.
         splits: shares of the depth, each summed by another block, where there are few results.
         cut: whether the last two bits of lo are left out, which saves power in long sums.
+        streamed: the operand that a skinny product reads once and splits on its way; the other
+            has few rows.
+        tile: rows of that other one that are multiplied at once.
+        cluster: blocks that share them.
     """
 
     kernel: ProductKernel
@@ -52,6 +59,9 @@ class ProductChoice(msgspec.Struct, frozen=True, kw_only=True):
     promoted: int = 64
     splits: int = 1
     cut: bool = False
+    streamed: Literal["a", "b"] = "a"
+    tile: int = 0
+    cluster: int = 1
 
 
 def choose_product(
@@ -85,6 +95,8 @@ def choose_product(
         kernel = _product_kernel(cut, arch)
         chosen = cut if kernel == "hopper" else chosen
     chosen = msgspec.structs.replace(chosen, kernel=kernel)
+    if kernel == "skinny":
+        return _skinny(chosen, arch)
     return _with_sums(chosen, arch) if kernel == "hopper" else chosen
 
 
@@ -104,16 +116,25 @@ def _adjacent(operand: TensorType) -> Adjacent:
 
 def _product_kernel(p: ProductChoice, arch: Architecture) -> ProductKernel:
     """Return the fast kernel of a product, `none` where the general one has to do."""
-    if "neither" in {p.a_adjacent, p.b_adjacent}:
-        return "none"
-    reads_vectors = p.a_adjacent == "depth" and p.a_vectors
-    if p.columns == 1 and reads_vectors:
+    if p.columns == 1 and p.a_adjacent == "depth" and p.a_vectors:
         return "vector"
-    if p.columns <= _NARROW_COLUMNS:
-        return "narrow" if arch == "sm_90a" and reads_vectors else "none"
+    if arch == "sm_90a" and _is_skinny(p):
+        return "skinny"
+    if "neither" in {p.a_adjacent, p.b_adjacent} or p.columns <= _NARROW_COLUMNS:
+        return "none"
     if p.depth <= _SHALLOW_DEPTH:
         return "shallow" if p.columns % _VECTOR == 0 else "none"
     return "hopper" if arch == "sm_90a" and p.depth <= _HELD_DEPTH else "none"
+
+
+def _is_skinny(p: ProductChoice) -> bool:
+    """Whether one operand has so few rows that the other is best split on its way."""
+    few, many = sorted((p.rows, p.columns))
+    adjacent, vectors = (
+        (p.a_adjacent, p.a_vectors) if p.rows > p.columns else (p.b_adjacent, p.b_vectors)
+    )
+    is_few = few < _FEW_ROWS and few * _LEAST_RATIO <= many and p.depth > _SHALLOW_DEPTH
+    return adjacent != "neither" and vectors and (is_few or p.columns <= _NARROW_COLUMNS)
 
 
 def _shared(p: ProductChoice, tile_columns: int, arch: Architecture) -> tuple[int, int]:
@@ -146,3 +167,26 @@ def _with_sums(p: ProductChoice, arch: Architecture) -> ProductChoice:
     is_long = p.depth >= _LONG_DEPTH and splits == 1
     promoted = 32 if p.depth <= _SHORT_DEPTH else 128 if is_long else 64
     return msgspec.structs.replace(p, promoted=promoted, splits=splits, cut=is_long)
+
+
+def _skinny(p: ProductChoice, arch: Architecture) -> ProductChoice:
+    """Return a skinny product with its tiles, and the shares of the depth that keep blocks busy."""
+    few, many = sorted((p.rows, p.columns))
+    tile = min(_SKINNY_TILE, -(-few // 16) * 16)
+    cluster = 2 if many > _TILE_ROWS else 1
+    tiles = p.batches * -(-many // (cluster * _TILE_ROWS)) * -(-few // tile)
+    stages = -(-p.depth // _STAGE_DEPTH)
+    blocks = MULTIPROCESSORS[arch] // cluster
+
+    def cost(splits: int) -> int:
+        return -(-tiles * splits // blocks) * (-(-stages // splits) + 2)
+
+    splits = min(range(1, max(2, stages // _SHARE_STAGES)), key=cost)
+    return msgspec.structs.replace(
+        p,
+        streamed="a" if p.rows > p.columns else "b",
+        tile=tile,
+        cluster=cluster,
+        splits=-(-stages // -(-stages // splits)),
+        promoted=32 if p.depth <= _SHORT_DEPTH else 64,
+    )

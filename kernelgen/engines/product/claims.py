@@ -18,6 +18,7 @@ from kernelgen.graph.graph import MATRIX, Argument, Reference, TensorType
 LEAST_ROWS = 512
 LEAST_SIZE = 128  # of columns, depth, and rows of a batch
 LEAST_PRODUCTS = 1 << 31  # less is over before its kernels are launched
+_LEAST_STREAMED = 1 << 23  # elements of the larger factor
 _LEAST_MOVED = 1 << 22  # elements of the largest of the three, likewise
 # The parameters of operators that are the two factors, and the bias.
 _FACTORS: Mapping[str, tuple[str, ...]] = {
@@ -147,6 +148,12 @@ def _pays(p: ProductChoice) -> bool:
     match p.kernel:
         case "none":
             return False
+        case "skinny":
+            # A row alone is as fast in fp32, and a smaller matrix is read before its kernels begin.
+            return (
+                min(p.rows, p.columns) > 1
+                and p.batches * p.depth * max(p.rows, p.columns) >= _LEAST_STREAMED
+            )
         case "hopper":
             large = p.batches * p.rows * p.columns * p.depth >= LEAST_PRODUCTS
             # Runs are done at once, as a batch of products is.

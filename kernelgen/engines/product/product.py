@@ -9,7 +9,7 @@ from kernelgen.engines.architectures import Architecture, architecture
 from kernelgen.engines.engine import Before, Engine, Target, Work
 from kernelgen.engines.epilogue import with_epilogue
 from kernelgen.engines.naming import Names
-from kernelgen.engines.product.choice import hopper_columns
+from kernelgen.engines.product.choice import ProductChoice, hopper_columns
 from kernelgen.engines.product.claims import product_of
 from kernelgen.engines.product.record import MULTIPLIED, Product
 from kernelgen.engines.schedule import ChainSchedule, CppProductSchedule, Schedule
@@ -32,7 +32,7 @@ _COSTLY = frozenset(
 _HOW = {
     "hopper": "tensor cores multiply halves of both operands' values, as accurately as fp32",
     "shallow": "tensor cores multiply halves of both operands' values, as accurately as fp32",
-    "narrow": "tensor cores multiply three parts of each value, as accurately as fp32",
+    "skinny": "tensor cores multiply halves of both operands' values, as accurately as fp32",
     "vector": "the matrix is read once, and multiplied in fp32",
     "none": "pieces of both operands that fit a processor's caches are multiplied in fp32",
 }
@@ -77,7 +77,13 @@ class ProductEngine(Engine[Product]):
     def work(self, stage: Product) -> Work:
         """Return the multiplications and additions, and the bytes of a split ahead."""
         # A way that splits its operands ahead writes and reads their halves.
-        split = stage.operands[:2] if stage.fast.kernel == "hopper" else ()
+        match stage.fast:
+            case ProductChoice(kernel="hopper"):
+                split = stage.operands[:2]
+            case ProductChoice(kernel="skinny", streamed=streamed):
+                split = stage.operands[:1] if streamed == "b" else stage.operands[1:2]
+            case _:
+                split = ()
         return Work(
             flops=2 * prod(stage.shape) * stage.operands[0].type.shape[-1],
             split_bytes=2 * sum(operand.type.bytes for operand in split),
