@@ -1,6 +1,7 @@
 """Agreement at 1e-5, on the very edge."""
 
 import math
+from collections.abc import Iterator
 from itertools import pairwise
 
 import msgspec
@@ -9,9 +10,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernelgen.grading.correctness.compare import Expected, compare
+from kernelgen.grading.correctness.compare import Expected, Nearby, compare
 from kernelgen.grading.correctness.elements import Block, Bound, ErrorOfReference
 from kernelgen.grading.correctness.form import form_problem
+from kernelgen.grading.oracle.exact import ExactReference
 from kernelgen.grading.verdict import Status
 from kernelgen.grading.wire.arena import HostArena
 from kernelgen.grading.wire.messages import Tensors
@@ -112,6 +114,49 @@ def test_a_reference_that_misses_the_bound_in_one_slice_widens_no_other() -> Non
     assert status_of(out, exact, ref32) is Status.PASSED
     out[1, 9] += 0.2e-5
     assert status_of(out, exact, ref32) is Status.WRONG_VALUES
+
+
+def test_one_error_says_little_and_inputs_nearby_say_more() -> None:
+    """Behind a threshold that one element passes, its own error may be 0 by chance."""
+    exact = torch.zeros(5000, dtype=torch.float64)
+    exact[7] = 1.0
+    near = exact.clone()
+    near[7] += 1e-4
+    out = exact.float()
+    out[7] += 1.5e-4
+    asked = []
+
+    def nearby() -> Iterator[Nearby]:
+        asked.append(1)
+        yield [near.float()], [exact]
+
+    def found(ref32: torch.Tensor, out: torch.Tensor) -> Status:
+        expected = msgspec.structs.replace(expected_of(exact, ref32), nearby=nearby)
+        return compare([out], expected, TOLERANCE, full=False).status
+
+    assert found(exact.float(), exact.float()) is Status.PASSED
+    assert not asked
+    assert found(exact.float(), out) is Status.PASSED
+    assert asked
+    out[7] += 1e-4
+    assert found(exact.float(), out) is Status.WRONG_VALUES
+    asked.clear()
+    # Many errors tell enough.
+    assert found((exact + 1e-9).float(), out) is Status.WRONG_VALUES
+    assert not asked
+
+
+def test_inputs_nearby_round_anew() -> None:
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(4096, 1), torch.nn.BatchNorm1d(1))
+    reference = ExactReference(model, "cpu", batch_independent=False)
+    x = torch.rand(64, 4096)
+    kept = [tensor.clone() for tensor in (x, *model.buffers())]
+    errors = [(ref32[0] - exact[0]).abs() for ref32, exact in reference.nearby([x], None)]
+    assert len(errors) == 6
+    assert len({float(error.max()) for error in errors}) == 6
+    assert all(0.0 < float(error.max()) < 1e-4 for error in errors)
+    assert all(torch.equal(a, b) for a, b in zip(kept, (x, *model.buffers()), strict=True))
 
 
 @pytest.mark.parametrize("cuts", [[], [1], [4096], [5000, 5001], [100, 8200, 12288], [12289]])

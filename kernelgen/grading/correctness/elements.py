@@ -23,6 +23,8 @@ BLOCK_ELEMENTS = 1 << 26
 _LEAST_ELEMENTS = 4096
 _OF_OUTPUT = 2.0
 _OF_SLICE = 4.0
+# The maximum of fewer errors says little of what another order of summation may err by.
+_FEW_ERRORS = 64
 
 
 def signal(tensor: torch.Tensor) -> float:
@@ -140,6 +142,7 @@ class ErrorOfReference:
         self._bound = bound
         self._maxima = Slices.zeros(shape, device)
         self._missed = False
+        self._errors = 0
         self.largest = 0.0
 
     def add(self, block: Block) -> None:
@@ -152,7 +155,13 @@ class ErrorOfReference:
         excess = _OF_OUTPUT * error - self._bound.of(block.start, exact)
         self._maxima.raise_to(block.start, error)
         self._missed = self._missed or bool((excess > 0.0).any())
+        self._errors += int(error.count_nonzero())
         self.largest = max(self.largest, float(error.max()))
+
+    @property
+    def are_few(self) -> bool:
+        """Whether too few elements round to tell by how much: most are 0, or there are few."""
+        return self._errors < _FEW_ERRORS
 
     def slack(self) -> Slices | None:
         """Return what to allow at least, or None if twice its error keeps the bound everywhere."""

@@ -1,6 +1,7 @@
 """The exact result: the reference in float64 on the same inputs, whole or by chunks of rows."""
 
 import contextlib
+import functools
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -11,7 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map_only
 
 from kernelgen.errors import in_one_line
-from kernelgen.grading.correctness.compare import Chunk
+from kernelgen.grading.correctness.compare import Chunk, Nearby
 from kernelgen.grading.correctness.indices import Ranking
 from kernelgen.grading.judged import ProblemFault
 from kernelgen.grading.oracle.footprint import CHUNK_BYTES, free_bytes
@@ -26,6 +27,8 @@ from kernelgen.grading.wire.values import doubled, map_tensors, rows_of, tensors
 _EXACT_SHARE = 0.4
 # Runs with and without cuDNN before the quicker one is kept; the very first pays for both starts.
 _TRIALS = 3
+# Float inputs are scaled by so many steps more than 1: no bit below is rounded as it was.
+_NEARBY_STEPS, _NEARBY_STEP = (1, -1, 2, -2, 3, -3), 2.0**-14
 # By the names of ATen's operators. Others that draw, such as a recurrent net's own dropout, give
 # other numbers, which shows in a result that is far from the fp32 reference's (reference.py).
 _MAKERS = frozenset({"rand", "randn", "normal"})
@@ -151,6 +154,26 @@ class ExactReference:
 
         return self._evaluate(twin, map_tensors(inputs, change_floats))
 
+    def nearby(self, inputs: list[Any], seed: int | None) -> Iterator[Nearby]:
+        """Yield fp32 and float64 results of a few inputs so near that only rounding differs much.
+
+        The inputs are as they were before the call; the model may write into them.
+        """
+        self._seed = seed
+        for steps in _NEARBY_STEPS:
+            near = functools.partial(_scaled, 1.0 + steps * _NEARBY_STEP)
+            try:
+                model = changed_copy(self._model, torch.clone)  # a run may change buffers
+                if seed is not None:
+                    set_generators(seed)
+                with torch.no_grad():
+                    ref32 = tensors_of(model(*map_tensors(inputs, near)))
+                yield ref32, self._run(map_tensors(inputs, near))
+            except Exception as error:
+                if is_device_loss(error):
+                    raise
+                return  # others may break an assertion of the model's, or take too much memory
+
     def _run(self, inputs: list[Any]) -> list[torch.Tensor]:
         if self._twin is None:
             self._twin = _in_float64(self._model)
@@ -219,6 +242,10 @@ class ExactReference:
         for start in range(0, total, rows):
             stop = min(total, start + rows)
             yield start, self._run(rows_of(inputs, start, stop, total))
+
+
+def _scaled(share: float, tensor: torch.Tensor) -> torch.Tensor:
+    return tensor * share if tensor.is_floating_point() else tensor.clone()
 
 
 def _float64_bytes(inputs: list[Any], others: list[torch.Tensor]) -> int:

@@ -5,7 +5,7 @@ from statistics import median
 
 from kernelgen.build.toolchain import cache_folder
 from kernelgen.errors import UserError
-from kernelgen.grading.options import GradeOptions, wanted_baselines
+from kernelgen.grading.options import BASELINES, GradeOptions, wanted_baselines
 from kernelgen.grading.supervisor.batch_runner import BatchRunner
 from kernelgen.grading.supervisor.calls import CaseCalls, Task
 from kernelgen.grading.supervisor.dialogue import Dialogue
@@ -48,7 +48,7 @@ class MainCase:
         self._task, self._calls, self._opened, self._ready = task, calls, opened, ready
         self._dialogue, self._evidence = dialogue, task.evidence
         self._quiet, self._stubs = quiet, stubs
-        self._baselines: dict[str, str] = {}
+        self._baselines: dict[str, str] | None = None
         self._host_ms: dict[str, list[float]] = {}
         self._events_us: float | None = None
         self._runner = BatchRunner(
@@ -58,6 +58,13 @@ class MainCase:
             lambda found: calls.require_passed(found, timed=True),
         )
         self._reference_ms: float | None = None
+
+    def prepare(self) -> None:
+        """Prepare what to compare times with, unless that measures and needs the device alone."""
+        names = wanted_baselines(self._task.options, self._task.device)
+        modes = (BASELINES[name].mode for name in names)
+        if self._task.options.time and all(mode in {None, "default"} for mode in modes):
+            self._baselines = self._warm_baselines()
 
     def examine(self) -> None:
         """Time the case, hold the times against the supervisor's clock, and trace its kernels.
@@ -70,7 +77,10 @@ class MainCase:
         if not self._task.options.time:
             self._trace(None)
             return
-        self._warm_baselines()
+        if self._baselines is None:
+            self._baselines = self._warm_baselines()
+        if self._task.device == "cuda":
+            self._events_us = self._dialogue.ask_oracle(m.MeasureEvents())
         gauge = self._gauge()
         with DeviceConditions(self._ready.device_uuid) as conditions:
             taken = take_samples(
@@ -104,6 +114,7 @@ class MainCase:
         """End the candidate's process, and see whether it had left the GPU alone."""
         if self._task.device != "cuda":
             return None
+        self._task.phase("ending its process")
         self._quiet.beside(self._runner.probes, self._probe_after_a_call)
         self._dialogue.require_still()
         self._dialogue.end_host()
@@ -120,7 +131,7 @@ class MainCase:
 
     def _observed(self, conditions: Conditions | None) -> Observed:
         return Observed(
-            what={CANDIDATE: "ModelNew; fp32 with TF32 off", **self._baselines},
+            what={CANDIDATE: "ModelNew; fp32 with TF32 off", **(self._baselines or {})},
             # On a CPU the time is the host's anyway.
             host_ms=self._host_ms if self._task.device == "cuda" else {},
             events_us=self._events_us,
@@ -163,18 +174,15 @@ class MainCase:
         require_possible(called.elapsed_ms)
         return called.elapsed_ms
 
-    def _warm_baselines(self) -> None:
-        """Prepare what to compare times with, now that there is something to time."""
+    def _warm_baselines(self) -> dict[str, str]:
         names = wanted_baselines(self._task.options, self._task.device)
         self._task.phase("preparing the baselines")
-        if self._task.device == "cuda":
-            self._events_us = self._dialogue.ask_oracle(m.MeasureEvents())
         if not names:
-            return
+            return {}
         ready = self._dialogue.ask_oracle(m.WarmBaselines(names=names))
-        self._baselines = ready.ready
         for name, why in ready.failed.items():
             self._evidence.warn(f"{UNTIMED_BASELINE}{name} could not be timed: {why}")
+        return ready.ready
 
     def _confirming(
         self, times_ms: list[float], gauge: m.Probed, reference_ms: list[float] | None

@@ -157,11 +157,13 @@ class Session:
                 if self._options.sanitize and position == max(1, len(self._cases) - 1):
                     self._sanitize()
             self._evidence.warn_of_precision(self._problem.tolerance)
+            stubs = self._prebuilt.stubs
+            main = MainCase(self._task, dialogue, calls, opened, quiet, stubs=stubs)
+            main.prepare()
             if self._options.time:
                 held.enter_context(self._lock.alone(self._tell_of_waiting))
                 self._end_what_others_left()
-            stubs = self._prebuilt.stubs
-            MainCase(self._task, dialogue, calls, opened, quiet, stubs=stubs).examine()
+            main.examine()
             # Covers the oracle's last work, too.
             dialogue.require_still()
         except Judged as judged:
