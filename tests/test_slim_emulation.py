@@ -369,6 +369,7 @@ def findings(library: ctypes.CDLL, kind: Kind) -> Iterator[bool]:
         (spoiled(a, "large-and-one"), b * but_one),
         (a * but_one, spoiled(b, "large-and-one")),
         (torch.where(but_one, a, 1e9 * a), b * but_one),
+        (spoiled(a, "huge"), b / 65536),
         (spoiled(a, "inf"), b),
         (a, spoiled(b, "inf")),
     ]
