@@ -174,8 +174,8 @@ class FileGrading:
             with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as executor:
                 source = problem.reference_source(problem.all_cases()[0], "cuda")
                 lends = problem.module_source is not None
-                tell = functools.partial(told_by_a_fork, server)
                 given = solution, source, (_DRY_ARCH,), tools, executor
+                tell = functools.partial(told_by_a_fork, server)
                 built = build_solution(*given, tell=tell, lends=lends)
         except ToolchainError as error:
             reason = f"not graded and not built: {why}, and {error}"
