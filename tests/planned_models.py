@@ -27,7 +27,7 @@ _COMPILERS = {
         f"-I{EMULATION}",
     ],
     "cpp": [
-        *("c++", "-O3", "-march=native", "-fno-math-errno", "-fno-trapping-math", "-fopenmp"),
+        *("c++", "-O1", "-march=native", "-fno-math-errno", "-fno-trapping-math", "-fopenmp"),
         *("-std=c++17", "-shared", "-fPIC"),
     ],
 }
