@@ -9,6 +9,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from warm_lane import graded
 from warm_lane import tell as tell_by_a_fork
 
 from kernelgen.build import prebuild as prebuilding
@@ -18,7 +19,6 @@ from kernelgen.build.source import CaptureReply
 from kernelgen.build.store import BuildStore
 from kernelgen.build.torch_build import Ready, shorten_builds
 from kernelgen.grading.options import GradeOptions
-from kernelgen.grading.supervisor.grade import grade
 from kernelgen.grading.verdict import Status
 from kernelgen.problem.library import load_problem
 from kernelgen.sandbox import view
@@ -241,7 +241,7 @@ CORPUS = {candidate.path.stem: candidate for candidate in read_corpus(HERE)}
 def test_what_is_told_ahead_changes_no_verdict(tmp_path: Path, name: str) -> None:
     candidate = CORPUS[name]
     options = msgspec.structs.replace(candidate.options(), build_cache=tmp_path)
-    (verdict,) = grade([candidate.path], options=options).verdicts
+    verdict = graded(candidate.path, options)
     assert misses(candidate, verdict) == (), verdict.reason
 
 
@@ -274,7 +274,7 @@ def test_a_build_error_that_is_caught_is_told_where_no_kernel_ran(tmp_path: Path
     (tmp_path / "store").mkdir()
     problem = load_problem(HERE / "problems" / "tiny_polynomial.yaml")
     options = GradeOptions(problem=problem, time=False, build_cache=tmp_path / "store")
-    (verdict,) = grade([file], options=options).verdicts
+    verdict = graded(file, options)
     assert verdict.status is Status.NO_CUSTOM_KERNEL
     assert "undefined_name" in verdict.reason
     assert f"{file}:" in verdict.reason
@@ -304,7 +304,7 @@ def test_a_second_grade_finds_what_the_first_compiled_unchanged(
     options = GradeOptions(problem=problem, time=False, build_cache=tmp_path)
     held, cached = [], []
     for _ in range(2):
-        (verdict,) = grade([HERE / "candidates" / candidate], options=options).verdicts
+        verdict = graded(HERE / "candidates" / candidate, options)
         assert verdict.status is Status.PASSED
         assert verdict.build is not None
         cached.append(verdict.build.cached)
