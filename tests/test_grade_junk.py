@@ -133,3 +133,9 @@ def test_a_failure_that_tells_a_novel_is_told_in_part(tmp_path: Path) -> None:
     verdict = verdict_of(tmp_path, "raise type('E' * 10**6, (ValueError,), {})('x' * 10**7)")
     assert (verdict.status, verdict.owner) == (Status.RUNTIME_ERROR, Owner.CANDIDATE)
     assert len(verdict.reason) <= 50_000
+
+
+def test_a_candidate_that_closes_the_channel_and_lives_on_is_told_so(tmp_path: Path) -> None:
+    verdict = verdict_of(tmp_path, "[c.close() for c in channels()]\ntime.sleep(600)")
+    assert (verdict.status, verdict.owner) == (Status.CRASHED, Owner.CANDIDATE)
+    assert "it closed its connection to the grader" in verdict.reason

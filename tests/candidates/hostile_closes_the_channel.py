@@ -1,6 +1,5 @@
 # problem: tiny_polynomial
 # expect: CRASHED
-# reason: it closed its connection to the grader
 # exploit: H12
 """Right, and closes every socket of its process before it returns. CRASHED: no answer came."""
 
