@@ -141,10 +141,7 @@ def _traced(
 ) -> dict[Trace, Graph | Refused]:
     answer = _server().ask(traces, imports, doubled=doubled)
     if answer.ended and (doubled or len(traces) > 1):  # by one of them
-        found: dict[Trace, Graph | Refused] = {}
-        for one in traces:
-            found |= _traced((one,), imports)
-        return found
+        return {of: reply for one in traces for of, reply in _traced((one,), imports).items()}
     if answer.ended:
         reason = f"the process that traces it {answer.ended}"
         return {traces[0]: Refused(kind="graph", message=reason)}

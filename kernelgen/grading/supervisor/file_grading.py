@@ -1,12 +1,12 @@
 """One file on its way to a verdict, whatever happens on that way."""
 
 import contextlib
-import functools
 import os
 import threading
 import traceback
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
@@ -175,8 +175,7 @@ class FileGrading:
                 source = problem.reference_source(problem.all_cases()[0], "cuda")
                 lends = problem.module_source is not None
                 given = solution, source, (_DRY_ARCH,), tools, executor
-                tell = functools.partial(told_by_a_fork, server)
-                built = build_solution(*given, tell=tell, lends=lends)
+                built = build_solution(*given, tell=partial(told_by_a_fork, server), lends=lends)
         except ToolchainError as error:
             reason = f"not graded and not built: {why}, and {error}"
             raise Judged(Status.NO_DEVICE, reason) from error

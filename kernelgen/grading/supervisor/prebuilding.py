@@ -88,9 +88,8 @@ def told_by_a_fork(server: ForkServer, request: CaptureRequest, timeout_s: float
             raise KernelgenFault(f"{what}; `kernelgen doctor` says what this machine offers")
         worker.send(m.TellRecipes(request=request))
         found = worker.receive(timeout_s)
-    except WorkerGone as gone:
-        printed = worker.log_tail(_SHOWN_BYTES).strip()
-        raise CaptureError(no_reply(gone.exit_code, printed)) from gone
+    except WorkerGone as end:
+        raise CaptureError(no_reply(end.exit_code, worker.log_tail(_SHOWN_BYTES).strip())) from end
     except ChannelGarbage as error:
         raise CaptureError(f"it sent something that is no reply: {error}") from error
     except (TimeoutError, OverLimit) as error:
