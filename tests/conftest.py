@@ -17,7 +17,6 @@ from kernelgen.tracing import capture
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--update-golden", action="store_true", help="rewrite tests/golden")
     parser.addoption("--require-gpu", action="store_true", help="fail gpu tests without a GPU")
     parser.addoption("--require-nvcc", action="store_true", help="fail nvcc tests without nvcc")
     parser.addoption(
@@ -102,12 +101,6 @@ def _torch_is_imported_once() -> Iterator[None]:
     with kept(ZYGOTES):
         yield
     capture.close()
-
-
-@pytest.fixture
-def update_golden(request: pytest.FixtureRequest) -> bool:
-    """Whether golden files are to be rewritten instead of compared."""
-    return bool(request.config.getoption("--update-golden"))
 
 
 @pytest.fixture

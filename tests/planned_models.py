@@ -27,7 +27,7 @@ _COMPILERS = {
         f"-I{EMULATION}",
     ],
     "cpp": [
-        *("c++", "-O3", "-march=native", "-fno-math-errno", "-fno-trapping-math", "-fopenmp"),
+        *("c++", "-O1", "-march=native", "-fno-math-errno", "-fno-trapping-math", "-fopenmp"),
         *("-std=c++17", "-shared", "-fPIC"),
     ],
 }
@@ -106,6 +106,10 @@ def plan_in(folder: Path, forward: str, *, layers: str = "", **inputs: str) -> P
     return plan_of(trace(source))
 
 
+def _with_headers(source: str) -> str:
+    return f'#include "standard.h"\n{source}'
+
+
 def emulated(source: str) -> str:
     """Return CUDA source as C++ that the emulation runs."""
     source = re.sub(r"namespace ptx {.*?}  // namespace ptx\n", "", source, flags=re.DOTALL)
@@ -144,7 +148,8 @@ class Planned:
             if device == "cpu":
                 source = self.space["CUDA_SOURCE" if backend == "cuda" else "CPP_SOURCE"]
                 hopper = is_for_hopper(source)
-                prepare = str if backend == "cpp" else for_the_cpu if hopper else emulated
+                prepare = for_the_cpu if hopper else emulated
+                prepare = _with_headers if backend == "cpp" else prepare
                 made = prepare(source)
                 libraries = Libraries(_COMPILERS[backend], {"it": partial(str, made)}, compiled)
                 self.library: ctypes.CDLL = libraries["it"]

@@ -64,7 +64,7 @@ class Libraries(Mapping[str, ctypes.CDLL]):
         return library
 
     def _with_header(self, name: str) -> list[str]:
-        """Return the command with a header of the emulation compiled ahead, which is half the work.
+        """Return the command with a header compiled ahead, which is half the work.
 
         GCC takes NAME.gch where it stands on the path before NAME.
         """

@@ -8,6 +8,7 @@ from planned_models import Planned, plan_in, problem_of
 from kernelgen.engines.stage import Library
 from kernelgen.problem.record import Backend
 
+pytestmark = pytest.mark.sampled(rest="ci")
 CONVOLUTIONS = [
     ("nn.Conv1d(8, 6, 3)", "torch.randn(3, 8, 5)", "torch.relu(y)"),
     ("nn.Conv2d(8, 6, 3)", "torch.randn(3, 8, 5, 9)", "F.max_pool2d(y, 2)"),

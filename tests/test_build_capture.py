@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from warm_lane import tell
 
 from kernelgen.build.capture import CaptureError, capture_sources, plan_to_build
 from kernelgen.build.source import CaptureReply
@@ -26,7 +27,7 @@ IMPORTS = "import torch\nfrom torch.utils.cpp_extension import load_inline\n"
 def _capture(folder: Path, text: str, reference: str | None = None) -> CaptureReply:
     solution = folder / "solution.py"
     solution.write_text(text)
-    return capture_sources(solution, reference, folder)
+    return capture_sources(solution, reference, folder, tell)
 
 
 def test_a_call_at_import_is_recorded_as_torch_composes_it(tmp_path: Path) -> None:
@@ -173,8 +174,8 @@ def test_a_hang_ends_at_the_deadline(tmp_path: Path) -> None:
     solution = tmp_path / "solution.py"
     solution.write_text("import time\ntime.sleep(600)\n")
     begin = time.monotonic()
-    with pytest.raises(CaptureError, match="killed after 4 s"):
-        capture_sources(solution, None, tmp_path, timeout_s=4)
+    with pytest.raises(CaptureError, match="killed: it took longer than 4 s"):
+        capture_sources(solution, None, tmp_path, tell, timeout_s=4)
     assert time.monotonic() - begin < 60
 
 
@@ -205,7 +206,7 @@ os._exit(125)
 
 
 def test_no_word_of_the_files_is_taken_for_the_machines(tmp_path: Path) -> None:
-    with pytest.raises(CaptureError, match="exit code 125"):
+    with pytest.raises(CaptureError, match="it sent something that is no reply"):
         _capture(tmp_path, FORGES)
 
 
@@ -235,5 +236,5 @@ def test_the_process_that_tells_has_no_model(tmp_path: Path) -> None:
 def test_a_reference_lends_names_only_where_it_may(tmp_path: Path, *, lends: bool) -> None:
     file = tmp_path / "borrows.py"
     file.write_text("class ModelNew(nn.Module):\n    def forward(self):\n        return size\n")
-    reply = capture_sources(file, "import torch.nn as nn\nsize = 3\n", tmp_path, lends=lends)
+    reply = capture_sources(file, "import torch.nn as nn\nsize = 3\n", tmp_path, tell, lends=lends)
     assert (reply.failure is None) == lends

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 from planned_models import problem_of
+from warm_lane import tell
 
 from kernelgen.build.nvcc import DEFAULT_ARCHS, Tools, parse_archs, refuse_unknown_archs
 from kernelgen.build.recipe import Recipe
@@ -259,7 +260,8 @@ def test_compilers_end_when_they_are_told_to(tmp_path: Path) -> None:
     solution = read_solution(tmp_path / "plain.py")
     begin = time.monotonic()
     with ThreadPoolExecutor(2) as pool:
-        build = pool.submit(build_solution, solution, None, DEFAULT_ARCHS, tools, pool)
+        given = solution, None, DEFAULT_ARCHS, tools, pool
+        build = pool.submit(build_solution, *given, tell=tell)
         tools.stop.set()
         assert not build.result().ok
     assert time.monotonic() - begin < 30
@@ -275,7 +277,8 @@ def test_no_compiler_takes_the_temporary_files_of_another(tmp_path: Path) -> Non
     tools = Tools(toolkit=toolkit, compiler=HostCompiler(command=("c++",), version="1.0"))
     (tmp_path / "one.py").write_text(_cuda(KERNEL))
     with ThreadPoolExecutor(3) as pool:
-        built = build_solution(read_solution(tmp_path / "one.py"), None, DEFAULT_ARCHS, tools, pool)
+        given = read_solution(tmp_path / "one.py"), None, DEFAULT_ARCHS, tools, pool
+        built = build_solution(*given, tell=tell)
     assert built.ok, built.reason
 
 

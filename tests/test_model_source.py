@@ -20,6 +20,7 @@ from kernelgen.solution.file import STAYS, read_solution
 from kernelgen.solution.importing import run_text
 from kernelgen.tracing.capture import NoGraphError
 
+pytestmark = pytest.mark.sampled(rest="ci")
 PROBLEM = """
 import torch
 import torch.nn as nn

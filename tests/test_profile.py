@@ -19,6 +19,7 @@ from kernelgen.grading.tools.workplace import Workplace
 from kernelgen.hardware.device import DeviceFacts, GpuSurvey
 from kernelgen.profile import profiling
 from kernelgen.profile.ncu import collect, dram_bytes_in, explain, find_ncu, launches_in
+from kernelgen.profile.record import Facts
 from kernelgen.sandbox.contained import Ended
 from kernelgen.sandbox.limits import usual_limits
 from kernelgen.sandbox.record import Limits, Plan
@@ -87,11 +88,11 @@ class ModelNew(nn.Module):
 class FakeNcu:
     """Stands for ncu on PATH.
 
-    With `idle` it does not run the program, which takes seconds, but reports as if it had.
+    With `idle` nothing runs the program, which takes seconds: it reports as if it had.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, patch: pytest.MonkeyPatch) -> None:
+        self.folder, self._patch = folder, patch
         self.path = folder / "ncu"
         self.path.write_text(FAKE.format(python=sys.executable))
         self.path.chmod(0o755)
@@ -106,6 +107,8 @@ class FakeNcu:
     def idle(self) -> None:
         """Only report from now on."""
         (self.folder / "idle").touch()
+        facts = Facts(device="cpu", minimal_bytes=1776)
+        self._patch.setattr(profiling, "_rehearse", lambda *_: facts)
 
     @property
     def runs(self) -> list[dict[str, Any]]:
@@ -127,7 +130,7 @@ def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeNcu:
     )  # fmt: skip
     monkeypatch.setattr(profiling, "survey_gpus", lambda: GpuSurvey(devices=(gpu,)))
     monkeypatch.setattr(profiling, "_DEVICE", "cpu")
-    return FakeNcu(folder)
+    return FakeNcu(folder, monkeypatch)
 
 
 def profiled(

@@ -62,6 +62,9 @@ SOLUTIONS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "columns": ("layernorm", "columns", {**COLUMNS, "normalized": [3012]}),
     "columns-rms": ("rmsnorm", "columns", {**COLUMNS, "features": 3012}),
 }  # fmt: skip
+# Others of their kind are run before each commit.
+FOR_CI = {"groups", "groups-cut", "channels", "channels-cut", "channels-many", "cache-cut",
+          "registers-cut", "columns-rms"}  # fmt: skip
 KERNELS = {
     "groupnorm": "group_norm",
     "groupnorm_silu_add": "group_norm_silu_add",
@@ -285,7 +288,9 @@ VALUES = ["plain", "offset", "first-value-far-off", "not-finite", "equal"]
 
 
 @pytest.mark.parametrize("values", VALUES)
-@pytest.mark.parametrize("name", SOLUTIONS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=[pytest.mark.ci] * (n in FOR_CI)) for n in SOLUTIONS]
+)
 def test_the_fast_kernel(name: str, values: str, libraries: Libraries) -> None:
     import torch
 

@@ -10,6 +10,7 @@ from planned_models import Planned, problem_of
 from kernelgen.planning.of_problem import plan_of_problem
 from kernelgen.problem.record import Backend, Case
 
+pytestmark = pytest.mark.sampled(rest="ci")
 X = "torch.randn(6, 10)"
 BACKENDS: tuple[Backend, ...] = ("cuda", "cpp")
 

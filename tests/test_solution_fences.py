@@ -5,7 +5,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from warm_lane import graded
+from warm_lane import graded, tell
 
 from kernelgen.build.capture import capture_sources
 from kernelgen.grading.options import GradeOptions
@@ -216,7 +216,7 @@ def test_a_fenced_file_is_graded_and_a_failure_names_its_line(tmp_path: Path) ->
 def test_what_a_fenced_file_would_build_is_found_too(tmp_path: Path) -> None:
     file = tmp_path / "answer.py"
     file.write_text(answer(SOLUTION.replace("BODY", "x") + BUILT))
-    reply = capture_sources(file, None, tmp_path)
+    reply = capture_sources(file, None, tmp_path, tell)
     assert [recipe.library for recipe in reply.recipes] == ["fenced.so"]
 
 

@@ -390,9 +390,9 @@ def test_a_rendered_problem_s_code_reaches_nothing_outside(
 def test_a_file_is_traced_once_at_a_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
 
-    def noted(traces: tuple[Trace, ...], *others: Any) -> list[Any]:
-        asked.extend(trace.source for trace in traces if trace.resize is None)
-        return ask(traces, *others)
+    def noted(traces: tuple[Trace, ...], *others: Any, doubled: bool = False) -> Any:
+        asked.extend(trace.source for trace in traces)
+        return ask(traces, *others, doubled=doubled)
 
     ask = capture._traced  # noqa: SLF001 - where a process is asked
     monkeypatch.setattr(capture, "_traced", noted)

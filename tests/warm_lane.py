@@ -1,4 +1,4 @@
-"""Grading one file in a lane that a module's tests share: starting one takes seconds.
+"""A lane that grades and a server that forks, which a module's tests share: each takes seconds.
 
 The lane has the environment that it was started with: tests that change theirs use `grade`.
 """
@@ -10,14 +10,18 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from unittest import mock
 
+from kernelgen.build.source import CaptureReply, CaptureRequest
 from kernelgen.grading.options import GradeOptions
 from kernelgen.grading.queue.job import Job
 from kernelgen.grading.supervisor.lane import Lane, open_oracles
+from kernelgen.grading.supervisor.prebuilding import open_server, told_by_a_fork
 from kernelgen.grading.supervisor.servers import Zygote, Zygotes
+from kernelgen.grading.supervisor.workers import ForkServer
 from kernelgen.grading.verdict import Status, Verdict
 
 _OPEN = contextlib.ExitStack()
 _LANES: list[Lane] = []
+_SERVERS: list[ForkServer] = []
 _NUMBERS = itertools.count()
 
 
@@ -29,6 +33,13 @@ def graded(path: Path, options: GradeOptions) -> Verdict:
         lane = Lane(Path(scratch), _OPEN.enter_context(oracles))
         _LANES.append(_OPEN.enter_context(lane))
     return _LANES[0].grade_one(Job(path=path, options=options), next(_NUMBERS), lambda _: None)
+
+
+def tell(request: CaptureRequest, timeout_s: float) -> CaptureReply:
+    """Have a contained process say what a file builds."""
+    if not _SERVERS:
+        _SERVERS.append(_OPEN.enter_context(open_server()))
+    return told_by_a_fork(_SERVERS[0], request, timeout_s)
 
 
 def until_timed(grade: Callable[[], Verdict]) -> Verdict:
@@ -43,6 +54,7 @@ def until_timed(grade: Callable[[], Verdict]) -> Verdict:
 def close_lane() -> None:
     """End the lane, if there is one."""
     _LANES.clear()
+    _SERVERS.clear()
     _OPEN.close()
 
 

@@ -1,29 +1,26 @@
-"""Ask a fresh process what a solution would build, under a deadline."""
+"""Ask a contained process what a solution would build, under a deadline."""
 
 import signal
 import tempfile
-import threading
 from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
 
 from kernelgen.build.source import MOST_EXTENSIONS, TOO_MANY, CaptureReply, CaptureRequest
-from kernelgen.build.toolchain import child_environment
-from kernelgen.child_python import python_command
 from kernelgen.installation import problems_folder
-from kernelgen.sandbox.contained import Command, run_watched
-from kernelgen.sandbox.environment import room_environment
 from kernelgen.sandbox.record import Plan
 from kernelgen.sandbox.survey import survey
 from kernelgen.solution.file import read_solution
 from kernelgen.solution.lending import construction_source, lent_to
 
-_REPLY_BYTES = 32 << 20
-_SHOWN_CHARACTERS = 2000
+Tell = Callable[[CaptureRequest, float], CaptureReply]
+"""Asks a contained process, which gets so many seconds.
 
-
-Tell = Callable[..., CaptureReply]
+Raises:
+    CaptureError: it gave no reply.
+    KernelgenFault: this machine could not contain it.
+"""
 
 
 class CaptureError(Exception):
@@ -34,18 +31,18 @@ def capture_sources(  # noqa: PLR0913 (what is asked, and for how long)
     solution: Path,
     reference_source: str | None,
     scratch: Path,
+    tell: Tell,
     *,
     lends: bool = False,
     capability: tuple[int, int] | None = None,
     timeout_s: float = 120.0,
-    stop: threading.Event | None = None,
 ) -> CaptureReply:
     """Return what a solution would build, found by importing it in a process of its own.
 
     `reference_source` defines get_init_inputs and get_inputs; None uses the solution's own. It
     `lends` the names that the solution lacks, or not. With a `capability`, such as (9, 0), torch
-    tells the solution that there is such a GPU. After `timeout_s`, and on `stop`, the process and
-    all that it started are killed.
+    tells the solution that there is such a GPU. After `timeout_s` the process and all that it
+    started are killed.
 
     Raises:
         CaptureError: it ran out of time, crashed, left without a reply, or has no end of them.
@@ -62,44 +59,14 @@ def capture_sources(  # noqa: PLR0913 (what is asked, and for how long)
         lent=lent_to(read_solution(solution).text, reference_source).source if lends else "",
         capability=capability,
     )
-    reply = capture(request, timeout_s=timeout_s, stop=stop or threading.Event())
+    reply = tell(request, timeout_s)
     if len(reply.recipes) > MOST_EXTENSIONS:
         raise CaptureError(TOO_MANY)
     return reply
 
 
-def capture(request: CaptureRequest, *, timeout_s: float, stop: threading.Event) -> CaptureReply:
-    """Ask the capturing process; past `timeout_s` and on `stop` all that it started is killed.
-
-    Raises:
-        CaptureError: it was killed, crashed, or left without a reply.
-        KernelgenFault: this machine could not contain it.
-    """
-    # The process reads it before it is contained.
-    asked = Path(request.scratch) / "request.json"
-    asked.write_bytes(msgspec.json.encode(request))
-    ended = run_watched(
-        Command(
-            words=python_command("kernelgen.build.capture_host", str(asked)),
-            plan=request.plan,
-            environment=child_environment(room_environment(request.scratch)),
-            timeout_s=timeout_s,
-            stop=stop,
-            output_limit_bytes=_REPLY_BYTES,
-        )
-    )
-    if ended.code is None:
-        why = f"the process that imports the file was {ended.why}"
-        raise CaptureError(f"no extension was built: {why}")
-    if not ended.output.endswith(b"\n"):
-        raise CaptureError(_no_reply(ended.code, ended.log.strip()[-_SHOWN_CHARACTERS:]))
-    try:
-        return msgspec.json.decode(ended.output, type=CaptureReply)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise CaptureError(f"it sent something that is no reply: {error}") from error
-
-
-def _no_reply(code: int, printed: str) -> str:
+def no_reply(code: int, printed: str) -> str:
+    """Return what to say of a process that left with this code, negative for a signal."""
     how = (
         f"was killed by {signal.Signals(-code).name}" if code < 0 else f"left with exit code {code}"
     )

@@ -11,19 +11,14 @@ would fool `kernelgen build`, which informs, and not `kernelgen grade`, which ju
 import ctypes
 import functools
 import os
-import sys
 import traceback
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
-import msgspec
-
 from kernelgen.build.recipe import Recipe, read_recipe
 from kernelgen.build.source import CaptureFailure, CaptureReply, CaptureRequest, Phase
 from kernelgen.build.torch_build import settle_builds, skip_precompiling
-from kernelgen.child_python import reply_stream
-from kernelgen.sandbox.launch import enter_and_tell
 from kernelgen.solution.file import read_solution
 from kernelgen.solution.importing import import_file
 
@@ -213,18 +208,3 @@ def _pretend_a_toolchain(cpp_extension: ModuleType) -> None:
     cpp_extension.CUDA_HOME = home  # type: ignore[attr-defined]
     cpp_extension.verify_ninja_availability = lambda: None  # type: ignore[attr-defined]
     cpp_extension._get_cuda_arch_flags = lambda *_: []  # type: ignore[attr-defined] # noqa: SLF001
-
-
-def main() -> None:
-    """Read a request from the file named by argv[1], write the reply as a line to stdout."""
-    asked = Path(sys.argv[1])
-    request = msgspec.json.decode(asked.read_bytes(), type=CaptureRequest)
-    asked.unlink()
-    os.chdir(request.scratch)
-    with reply_stream() as out:
-        # Modules loaded before are what the walls are made around; the package is out of sight
-        # after.
-        from torch.utils import cpp_extension  # noqa: F401
-
-        enter_and_tell(request.plan, request.solution)
-        out.write(msgspec.json.encode(capture(request)) + b"\n")

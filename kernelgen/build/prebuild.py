@@ -19,7 +19,7 @@ import msgspec
 from kernelgen.build import recipe as recipe_module
 from kernelgen.build import slim_headers as slim_module
 from kernelgen.build import torch_build as torch_build_module
-from kernelgen.build.capture import CaptureError, Tell, capture
+from kernelgen.build.capture import CaptureError, Tell
 from kernelgen.build.diagnostics import explain_build_error
 from kernelgen.build.mendable import full_headers_may_mend
 from kernelgen.build.recipe import Recipe
@@ -76,16 +76,16 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
         reference_source: has get_init_inputs and get_inputs.
         capability: of the GPU to build for, such as (9, 0); None builds for the CPU.
         timeout_s: for all of it.
-        stop: once it is set, all that runs for it is killed.
-        tell: has a contained process say what the solution builds; as `capture`.
+        stop: once it is set, all compilers are killed.
+        tell: has a contained process say what the solution builds.
     """
 
     solution: SolutionFile
     reference_source: str
     capability: tuple[int, int] | None
     timeout_s: float
+    tell: Tell
     stop: threading.Event = msgspec.field(default_factory=threading.Event)
-    tell: Tell = capture
 
 
 class Prebuilt(msgspec.Struct, frozen=True, kw_only=True):
@@ -205,7 +205,7 @@ def _recipes(wanted: Wanted, folder: Path) -> tuple[dict[str, Recipe], bool]:
         capability=wanted.capability,
     )
     try:
-        reply = wanted.tell(request, timeout_s=min(_CAPTURE_S, wanted.timeout_s), stop=wanted.stop)
+        reply = wanted.tell(request, min(_CAPTURE_S, wanted.timeout_s))
     except CaptureError:
         return {}, False
     if len(reply.recipes) > MOST_EXTENSIONS:

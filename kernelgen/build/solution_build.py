@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 
 from kernelgen.build import nvcc
-from kernelgen.build.capture import CaptureError, capture_sources, plan_to_build
+from kernelgen.build.capture import CaptureError, Tell, capture_sources, plan_to_build
 from kernelgen.build.diagnostics import explain_build_error
 from kernelgen.build.ptxas import KernelResources, demangle
 from kernelgen.build.recipe import Recipe
@@ -68,12 +68,14 @@ def build_solution(  # noqa: PLR0913 (what is built, for what, and with what)
     tools: nvcc.Tools,
     executor: Executor,
     *,
+    tell: Tell,
     lends: bool = False,
 ) -> SolutionBuild:
     """Build one solution; nothing is linked, loaded or run on a device.
 
-    `archs` are such as `sm_90a`. `reference_source` has get_init_inputs and get_inputs; None uses
-    the solution's own. It `lends` the names that the solution lacks, or not.
+    `archs` are such as `sm_90a`. `tell` has a process say what is built. `reference_source` has
+    get_init_inputs and get_inputs; None uses the solution's own. It `lends` the names that the
+    solution lacks, or not.
 
     Raises:
         ToolchainError: the solution has CUDA sources and there is no nvcc, or the disk is full.
@@ -87,9 +89,9 @@ def build_solution(  # noqa: PLR0913 (what is built, for what, and with what)
                 solution.path,
                 reference_source,
                 folder,
+                tell,
                 lends=lends,
                 capability=_capability(archs[-1]) if solution.wants == "cuda" else None,
-                stop=tools.stop,
             )
         except CaptureError as error:
             why = f"{solution.path}: {error}"

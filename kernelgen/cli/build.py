@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import click
@@ -128,15 +129,21 @@ def _builds(
     width: int,
 ) -> Iterator[SolutionBuild]:
     """Yield the builds in the order of the files, each as soon as it is there."""
+    from kernelgen.grading.supervisor.prebuilding import open_server, told_by_a_fork
+
     # Two pools: a solution waits for its compilers, so they may not queue behind solutions.
     with (
+        open_server() as server,
         ThreadPoolExecutor(width) as compilers,
         ThreadPoolExecutor(width) as waiting,
     ):
+        tell = partial(told_by_a_fork, server)
         started = [
             reference
             if isinstance(reference, SolutionBuild)
-            else waiting.submit(build_solution, found, reference, archs, tools, compilers)
+            else waiting.submit(
+                build_solution, found, reference, archs, tools, compilers, tell=tell
+            )
             if isinstance(found, SolutionFile)
             else found
             for found, reference in zip(read, references, strict=True)
@@ -147,6 +154,7 @@ def _builds(
         except BaseException:
             # ^C, or a disk that is full: what still runs would be for nothing.
             tools.stop.set()
+            server.stop()
             waiting.shutdown(wait=False, cancel_futures=True)
             raise
 

@@ -100,10 +100,8 @@ def _with_sizes(
     bound = {place for place, size in everywhere.items() if size in known}
     sizes = resizes_of(graph)
     asked = [resize for ways in sizes for resize in ways]
-    # With the cases, which are wanted next: one process traces them all.
-    cases = [(other, None) for other in problem.cases]
-    found = graphs_of(problem, [*((case, resize) for resize in asked), *cases], device)
-    resized = dict(zip(asked, found, strict=False))
+    found = graphs_of(problem, [(case, resize) for resize in asked], device)
+    resized = dict(zip(asked, found, strict=True))
     for ways in sizes:
         # Where a parameter has the size as well, it may be that of a first dimension by chance.
         resize = next((way for way in ways if isinstance(resized[way], Graph)), ways[0])

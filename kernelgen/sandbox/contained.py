@@ -78,15 +78,7 @@ def run_contained(command: Command, folder: str) -> Ended:
         KernelgenFault: this machine could not contain it.
     """
     words = contained_command(command.plan, folder, command.words)
-    return run_watched(msgspec.structs.replace(command, words=words))
-
-
-def run_watched(command: Command) -> Ended:
-    """Run a command that contains itself, by `enter_and_tell`; return how it ended.
-
-    Raises:
-        KernelgenFault: this machine could not contain it.
-    """
+    command = msgspec.structs.replace(command, words=words)
     over: OverLimit | None = None
     with tempfile.TemporaryFile() as log, tempfile.TemporaryFile() as output:
         apart = output if command.output_limit_bytes else log

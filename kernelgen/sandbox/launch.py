@@ -23,25 +23,20 @@ def contained_command(plan: Plan, folder: str, command: list[str]) -> list[str]:
     return python_command("kernelgen.sandbox.launch", text, folder, *command)
 
 
-def enter_and_tell(plan: Plan, what: str) -> None:
-    """Contain this process and say so to who watches it; where that fails, say why and end.
+def main() -> None:
+    """Contain this process, say so to who watches it, and execute; where it fails, say why and end.
 
     It is said first, and can be added to but not taken back: it is our own word, as nothing is that
     comes once other code runs.
     """
+    plan, folder, *command = sys.argv[1:]
     told = int(os.environ.pop(TOLD_BY))
     try:
-        enter(plan)
+        enter(msgspec.json.decode(plan, type=Plan))
         os.write(told, CONTAINED)
     except SandboxError as error:
-        os.write(told, f"kernelgen could not contain {what}: {error}".encode())
+        os.write(told, f"kernelgen could not contain {command[0]}: {error}".encode())
         os._exit(1)
     os.close(told)
-
-
-def main() -> None:
-    """Enter and execute; never returns."""
-    plan, folder, *command = sys.argv[1:]
-    enter_and_tell(msgspec.json.decode(plan, type=Plan), command[0])
     os.chdir(folder)
     os.execvp(command[0], command)  # noqa: S606

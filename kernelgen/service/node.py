@@ -24,6 +24,7 @@ from kernelgen.grading.queue.identity import devices, release
 from kernelgen.grading.queue.job import Job
 from kernelgen.grading.supervisor.crew import Crew
 from kernelgen.grading.supervisor.grade import require_tools, usual_jobs
+from kernelgen.grading.supervisor.prebuilding import told_alone
 from kernelgen.grading.verdict import Verdict
 from kernelgen.hardware.device import VISIBLE_GPUS, capability_of, visible_gpus
 from kernelgen.solution.file import read_solution
@@ -87,6 +88,7 @@ def build(job: Job, capability: tuple[int, int] | None) -> dict[str, bytes]:
         reference_source=problem.reference_source(problem.all_cases()[0], device),
         capability=capability if device == "cuda" else None,
         timeout_s=job.options.build_timeout_s,
+        tell=told_alone,
     )
     kept: dict[str, bytes] = {}
     if (folder := _builds()) is not None:

@@ -39,6 +39,7 @@ from kernelgen.tracing.capture_host import (
     TraceRequest,
     frame,
     read_frame,
+    resized,
 )
 
 # Most take a fifth of a second, the largest of KernelBench's three.
@@ -69,14 +70,15 @@ _KNOWN: dict[Trace, Graph | Refused] = {}
 def graph_of(problem: Problem, case: Case, device: Device) -> Graph:
     """Return the graph of a case's forward, at its sizes on a device.
 
-    The first call of a process takes as long as importing torch does; the same source is traced
-    once.
+    What a plan needs next is traced with it: all cases, and this one with sizes doubled. The first
+    call of a process takes as long as importing torch does; the same source is traced once.
 
     Raises:
         ProblemError: the problem's code fails, or its forward has no graph.
         KernelgenFault: the process that traces does not start, or cannot be contained.
     """
-    (found,) = graphs_of(problem, [(case, None)], device)
+    asked = [(case, None), *((other, None) for other in problem.cases)]
+    found = graphs_of(problem, asked, device, doubled=True)[0]
     if isinstance(found, ProblemError):
         raise found
     return found
@@ -90,11 +92,16 @@ def close() -> None:
 
 
 def graphs_of(
-    problem: Problem, asked: Iterable[tuple[Case, Resize | None]], device: Device
+    problem: Problem,
+    asked: Iterable[tuple[Case, Resize | None]],
+    device: Device,
+    *,
+    doubled: bool = False,
 ) -> list[Graph | ProblemError]:
     """Return several graphs of a problem, or why there is none: one process traces them all.
 
-    A case's is at its sizes, or with one of them doubled.
+    A case's is at its sizes, or with one of them doubled; with `doubled`, those of the first are
+    traced for later calls.
 
     Raises:
         KernelgenFault: as of `graph_of`.
@@ -111,7 +118,7 @@ def graphs_of(
     if new:
         modules = (allowed_modules(Source(t.source, parse_python(t.source)), problem) for t in new)
         imports = tuple(dict.fromkeys(name for names in modules for name in names))
-        _KNOWN.update(zip(new, _traced(new, imports), strict=True))
+        _KNOWN.update(_traced(new, imports, doubled=doubled and traces[0] in new))
     return [_found(problem, _KNOWN[trace]) for trace in traces]
 
 
@@ -129,18 +136,24 @@ def _found(problem: Problem, reply: Graph | Refused) -> Graph | ProblemError:
     return ProblemError(problem.path, blame, "model", message)
 
 
-def _traced(traces: tuple[Trace, ...], imports: tuple[str, ...]) -> list[Graph | Refused]:
-    answer = _server().ask(traces, imports)
-    if answer.ended and len(traces) > 1:  # by one of them
-        return [reply for one in traces for reply in _traced((one,), imports)]
+def _traced(
+    traces: tuple[Trace, ...], imports: tuple[str, ...], *, doubled: bool = False
+) -> dict[Trace, Graph | Refused]:
+    answer = _server().ask(traces, imports, doubled=doubled)
+    if answer.ended and (doubled or len(traces) > 1):  # by one of them
+        return {of: reply for one in traces for of, reply in _traced((one,), imports).items()}
     if answer.ended:
-        return [Refused(kind="graph", message=f"the process that traces it {answer.ended}")]
+        reason = f"the process that traces it {answer.ended}"
+        return {traces[0]: Refused(kind="graph", message=reason)}
     try:
-        replies = msgspec.msgpack.decode(answer.reply, type=tuple[Reply, ...])
-        return [_checked(reply) for _, reply in zip(traces, replies, strict=True)]
+        sent = msgspec.msgpack.decode(answer.reply, type=tuple[Reply, ...])
+        replies = [*map(_checked, sent)]
+        if doubled and replies and isinstance(first := replies[0], Graph):
+            traces = (*traces, *resized(traces[0], first))
+        return dict(zip(traces, replies, strict=True))
     except (msgspec.MsgspecError, RecursionError, SyntaxError, TypeError, ValueError) as error:
         message = f"the process that traces it sent no graph: {error}"
-        return [Refused(kind="graph", message=message)] * len(traces)
+        return dict.fromkeys(traces, Refused(kind="graph", message=message))
 
 
 def _checked(reply: Reply) -> Graph | Refused:
@@ -212,7 +225,7 @@ class _Server:
         self._said = self._kept.enter_context((self._scratch / "said.txt").open("wb+"))
         atexit.register(self.stop)
 
-    def ask(self, traces: tuple[Trace, ...], imports: tuple[str, ...]) -> Answer:
+    def ask(self, traces: tuple[Trace, ...], imports: tuple[str, ...], *, doubled: bool) -> Answer:
         """Return what a child says of traces.
 
         Raises:
@@ -220,7 +233,7 @@ class _Server:
         """
         with self._lock, tempfile.TemporaryDirectory(dir=self._scratch) as scratch:
             plan = _containment(scratch, imports)
-            request = TraceRequest(traces=traces, plan=plan, deadline_s=DEADLINE_S)
+            request = TraceRequest(traces=traces, doubled=doubled, plan=plan, deadline_s=DEADLINE_S)
             process = self._running()
             assert process.stdin is not None
             assert process.stdout is not None

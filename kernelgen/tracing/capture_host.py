@@ -18,7 +18,7 @@ from typing import IO
 import msgspec
 
 from kernelgen.graph.graph import Graph
-from kernelgen.graph.sizes import Resize
+from kernelgen.graph.sizes import Resize, resizes_of
 from kernelgen.sandbox import kernel
 from kernelgen.sandbox.enter import enter
 from kernelgen.sandbox.forks import close_all_but, end_children, kill_fork
@@ -45,16 +45,24 @@ class Trace(msgspec.Struct, frozen=True, kw_only=True):
     resize: Resize | None
 
 
+def resized(trace: Trace, graph: Graph) -> list[Trace]:
+    """Return a trace, which found a graph, with each size doubled in each way."""
+    ways = [resize for ways in resizes_of(graph) for resize in ways]
+    return [msgspec.structs.replace(trace, resize=resize) for resize in ways]
+
+
 class TraceRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A problem to trace.
 
     Attributes:
         traces: of its cases, one after the other in one process.
+        doubled: the first also with each of its sizes doubled, in the order of `resizes_of`.
         plan: what is put around its process.
         deadline_s: for all of it.
     """
 
     traces: tuple[Trace, ...]
+    doubled: bool
     plan: Plan
     deadline_s: float
 
@@ -213,7 +221,9 @@ def _become(request: TraceRequest, writer: int) -> None:
         close_all_but(writer)
         try:
             enter(request.plan)
-            replies: list[Reply] = [_reply(trace) for trace in request.traces]
+            replies = [_reply(trace) for trace in request.traces]
+            if request.doubled and isinstance(first := replies[0], Traced):
+                replies += map(_reply, resized(request.traces[0], first.graph))
         except SandboxError as error:
             replies = [NotContained(str(error))]
         message = frame(msgspec.msgpack.encode(replies))

@@ -6,6 +6,7 @@ import threading
 import traceback
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
@@ -22,7 +23,7 @@ from kernelgen.grading.supervisor.blame import excuse, full_disk_reason
 from kernelgen.grading.supervisor.calls import Task
 from kernelgen.grading.supervisor.evidence import Evidence
 from kernelgen.grading.supervisor.oracles import Oracles
-from kernelgen.grading.supervisor.prebuilding import prebuild_solution
+from kernelgen.grading.supervisor.prebuilding import prebuild_solution, told_by_a_fork
 from kernelgen.grading.supervisor.session import Session
 from kernelgen.grading.supervisor.timing_lock import Displaced
 from kernelgen.grading.supervisor.workers import ForkServer
@@ -155,25 +156,26 @@ class FileGrading:
             if judged.status is not Status.NO_DEVICE:
                 raise
             self._phase("building, there is no GPU")
-            self._build_without_device(solution, problem, judged.reason, folder)
+            self._build_without_device(task, judged.reason, folder, server)
 
     def _build_without_device(
-        self, solution: SolutionFile, problem: Problem, why: str, folder: Path
+        self, task: Task, why: str, folder: Path, server: ForkServer
     ) -> NoReturn:
         """Compile the CUDA sources and judge that much: BUILD_ERROR or NO_DEVICE.
 
         A build that could not be contained is a KernelgenFault, never an error of the build.
         """
         # As in grading: its text alone, without the files beside it.
-        copy = folder / solution.name
-        copy.write_text(solution.text, encoding="utf-8")
-        solution = msgspec.structs.replace(solution, path=copy)
+        problem, copy = task.problem, folder / task.solution.name
+        copy.write_text(task.solution.text, encoding="utf-8")
+        solution = msgspec.structs.replace(task.solution, path=copy)
         try:
             tools = Tools(toolkit=find_toolkit(), compiler=find_compiler(), stop=self._stop)
             with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as executor:
                 source = problem.reference_source(problem.all_cases()[0], "cuda")
                 lends = problem.module_source is not None
-                built = build_solution(solution, source, (_DRY_ARCH,), tools, executor, lends=lends)
+                given = solution, source, (_DRY_ARCH,), tools, executor
+                built = build_solution(*given, tell=partial(told_by_a_fork, server), lends=lends)
         except ToolchainError as error:
             reason = f"not graded and not built: {why}, and {error}"
             raise Judged(Status.NO_DEVICE, reason) from error

@@ -1,21 +1,25 @@
 """Compiling a candidate's extensions before its process is started, or finding them kept."""
 
+import contextlib
 import functools
 import os
 import threading
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from kernelgen.build.capture import CaptureError
+from kernelgen.build.capture import CaptureError, no_reply
 from kernelgen.build.prebuild import Prebuilt, Wanted, prebuild
 from kernelgen.build.source import CaptureReply, CaptureRequest
 from kernelgen.build.store import BuildStore
 from kernelgen.errors import KernelgenFault
+from kernelgen.grading.launch import scratch_folder
 from kernelgen.grading.options import GradeOptions
 from kernelgen.grading.supervisor.servers import WorkerGone
 from kernelgen.grading.supervisor.workers import ForkServer, cache_folders
 from kernelgen.grading.wire import messages as m
 from kernelgen.grading.wire.channel import ChannelGarbage
+from kernelgen.grading.wire.forking import CANDIDATE_MODULES
 from kernelgen.problem.record import Device, Problem
 from kernelgen.sandbox.watch import OverLimit
 from kernelgen.solution.file import SolutionFile
@@ -24,6 +28,7 @@ from kernelgen.solution.file import SolutionFile
 _CORES_OF_A_TIMING = 4
 _NICENESS = 10
 _CONTAIN_TIMEOUT_S = 60.0
+_SHOWN_BYTES = 2000
 
 
 def prebuild_solution(  # noqa: PLR0913 (what is built, for what, and by whom)
@@ -63,14 +68,15 @@ def prebuild_solution(  # noqa: PLR0913 (what is built, for what, and by whom)
         return Prebuilt(warning=f"the build cache {options.build_cache} was of no use: {error}")
 
 
-def told_by_a_fork(
-    server: ForkServer, request: CaptureRequest, *, timeout_s: float, stop: threading.Event
-) -> CaptureReply:
-    """Have a fork say what a solution builds, which need not import torch; as `capture` does.
+def told_by_a_fork(server: ForkServer, request: CaptureRequest, timeout_s: float) -> CaptureReply:
+    """Have a fork say what a solution builds, which need not import torch.
 
-    With the server, which ends with its lane, all of it ends.
+    With the server, which another thread may stop, all of it ends.
+
+    Raises:
+        CaptureError: it gave no reply.
+        KernelgenFault: this machine could not contain it, or the server was stopped.
     """
-    del stop
     scratch = Path(request.scratch)
     environment = {**cache_folders(scratch), "HOME": str(scratch)}
     worker = server.fork("candidate", scratch, environment, m.FromCandidate, request.plan)
@@ -78,11 +84,18 @@ def told_by_a_fork(
         # No code of the candidate's is there yet: this, and only this, is our own word.
         found = worker.receive(_CONTAIN_TIMEOUT_S)
         if isinstance(found, m.NotContained):
-            raise KernelgenFault(f"the build could not be contained: {found.reason}")
+            what = f"kernelgen could not contain {request.solution}: {found.reason}"
+            raise KernelgenFault(f"{what}; `kernelgen doctor` says what this machine offers")
         worker.send(m.TellRecipes(request=request))
         found = worker.receive(timeout_s)
-    except (WorkerGone, TimeoutError, ChannelGarbage, OverLimit) as error:
-        raise CaptureError(f"it did not say what it builds: {error or 'in time'}") from error
+    except WorkerGone as end:
+        raise CaptureError(no_reply(end.exit_code, worker.log_tail(_SHOWN_BYTES).strip())) from end
+    except ChannelGarbage as error:
+        raise CaptureError(f"it sent something that is no reply: {error}") from error
+    except (TimeoutError, OverLimit) as error:
+        why = str(error) or f"it took longer than {timeout_s:g} s"
+        what = "no extension was built: the process that imports the file was killed"
+        raise CaptureError(f"{what}: {why}") from error
     finally:
         worker.end()
         worker.release()
@@ -91,6 +104,19 @@ def told_by_a_fork(
     raise CaptureError(
         getattr(found, "message", "") or f"it answered with a {type(found).__name__}"
     )
+
+
+def told_alone(request: CaptureRequest, timeout_s: float) -> CaptureReply:
+    """Have a fork of a new server say it, for who has none; as `told_by_a_fork`."""
+    with open_server() as server:
+        return told_by_a_fork(server, request, timeout_s)
+
+
+@contextlib.contextmanager
+def open_server() -> Iterator[ForkServer]:
+    """A server for `told_by_a_fork`; raises KernelgenFault where none can be started."""
+    with scratch_folder() as folder, ForkServer.usual(folder, CANDIDATE_MODULES) as server:
+        yield server
 
 
 def has_cores_aside() -> bool:
