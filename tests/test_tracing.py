@@ -289,6 +289,18 @@ BUFFER = "self.register_buffer('b', torch.zeros(8))\nself.b.data = torch.ones(8)
             "pass",
             "or sets their state",
         ),
+        (
+            "try:\n    return x.view(5, 7)\nexcept RuntimeError:\n    return x",
+            "pass",
+            "catches an error of torch's",
+        ),
+        (
+            "try:\n    x = x + torch.ones(7)\nexcept RuntimeError:\n    pass\nreturn x * 2",
+            "pass",
+            "catches an error of torch's",
+        ),
+        ("return x if x.is_cuda else x * 2", "pass", "on which kind of device"),
+        ("return x if x.get_device() < 0 else x * 2", "pass", "on which kind of device"),
         ("return x + torch.rand(8, generator=torch.Generator())", "pass", "that is no tensor"),
         ("return torch.vmap(lambda row: row * 2)(x)", "pass", "forward calls vmap"),
         (

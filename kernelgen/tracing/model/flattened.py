@@ -161,6 +161,8 @@ class Flattened(Flat):
             buffers = list(self._inner_buffers())
             with unseeded():
                 result = self._noted(forward(*passed.values(), *rest))
+            if "error" in Shape.asked:
+                raise NotPlannedError("forward catches an error of torch's")
             if written([passed, rest], _identity) != told:
                 raise NotPlannedError("forward changes a list or dict that it is given")
             _keep_replaced(buffers)

@@ -24,6 +24,7 @@ _PURE = frozenset(
     ("__future__", "collections", "dataclasses", "functools", "math", "torch", "typing")
 )
 LAYOUTS = frozenset(("is_contiguous", "storage_offset", "stride"))
+_DEVICES = frozenset(("get_device", "is_cpu", "is_cuda"))
 _RANKS = frozenset(("dim", "ndimension"))
 # Functions of torch's, a mode's of torch.export's among them, between a call and this one.
 _BETWEEN = ("__len__", "__torch_function__", "handle_torch_function")
@@ -179,7 +180,7 @@ class Shape(tuple[Size, ...]):
 
     Attributes:
         asked: `rank` where forward depends on how many dimensions there are, `end` where it counts
-            them from the last one.
+            them from the last one, `error` where a call of torch's fails.
     """
 
     __slots__ = ()
@@ -255,11 +256,17 @@ class OnCpu(TorchFunctionMode):
         if function in _DRAWN_ANEW:
             # A layout that is given tells of the default device, which may not be the inputs'.
             named["layout"] = torch.strided if named.get("device") is None else None
-        return function(*map(_on_cpu, args), **named)
+        try:
+            return function(*map(_on_cpu, args), **named)
+        except Exception:
+            self.asked |= {"error"} if caller.co_filename == SOURCE_NAME else set()
+            raise
 
     def _note(self, function: Any, given: list[Any]) -> None:
         """Note what a call of forward's own asks of tensors, and which sizes it makes constants."""
         name, of = getattr(function, "__name__", ""), getattr(function, "__self__", None)
+        if _DEVICES & {name, getattr(of, "__name__", "")}:
+            raise NotPlannedError("forward asks on which kind of device a tensor is (is_cuda)")
         shaped = any(one is ... or isinstance(one, Shape) for one in given)
         if shaped or name in _RANKS or of is torch.Tensor.ndim:
             self.asked.add("rank")
