@@ -23,6 +23,14 @@ from kernelgen.tracing.exported import number_of
 from kernelgen.tracing.model.watched import SOURCE_NAME, may_differ
 
 _OF_MODULES = frozenset(vars(torch.nn.Module())) - {"training"}
+_HOLDERS = (
+    *(types.FunctionType, types.GeneratorType, types.MethodType, types.CellType, types.FrameType),
+    *(classmethod, property, staticmethod),
+)
+_HELD = (
+    *("__closure__", "__defaults__", "__dict__", "__func__", "__kwdefaults__", "__self__"),
+    *("cell_contents", "f_lasti", "f_locals", "fget", "gi_frame"),
+)
 _OPAQUE = (
     *(torch.nn.Module, torch.Generator, type, types.ModuleType),
     *(types.FunctionType, types.BuiltinFunctionType),
@@ -166,15 +174,8 @@ class _Pickler(pickle.Pickler):
 
     def reducer_override(self, value: Any) -> Any:
         """Return what a function or generator holds, by which it may do otherwise next time."""
-        if isinstance(value, types.GeneratorType):
-            frame = value.gi_frame
-            return str, (frame and (frame.f_lasti, frame.f_locals),)
-        if isinstance(value, types.FunctionType):
-            cells = [cell.cell_contents for cell in value.__closure__ or ()]
-            return str, (value.__defaults__, value.__kwdefaults__, vars(value), cells)
-        if isinstance(value, types.MethodType | classmethod | property | staticmethod):
-            parts = ("__self__", "__func__", "fget")
-            return str, tuple(getattr(value, part, None) for part in parts)
+        if isinstance(value, _HOLDERS):
+            return str, tuple(getattr(value, part, None) for part in _HELD)
         return NotImplemented
 
 

@@ -94,22 +94,14 @@ class Size(int):
     decided: ClassVar[list[int]] = []
 
 
-def _deciding(name: str) -> Callable[..., Any]:
-    def method(self: Size, *others: Any) -> Any:
-        caller = sys._getframe(1).f_globals["__name__"].partition(".")[0]  # noqa: SLF001
-        if name not in _PASSED_ON or caller not in {"kernelgen", "torch"}:
-            self.decided.append(int.__int__(self))
-        return getattr(int, name)(self, *others)
-
-    return method
-
-
-def _computing(name: str) -> Callable[..., Any]:
+def _noting(name: str) -> Callable[..., Any]:
     def method(self: Size, *others: Any) -> Any:
         found = getattr(int, name)(self, *others)
-        if found is not NotImplemented:
+        if name in _COMPUTED and found is not NotImplemented:
             return Size(found)
-        if isinstance(others[0], float):
+        caller = sys._getframe(1).f_globals["__name__"].partition(".")[0]  # noqa: SLF001
+        passed_on = name in _PASSED_ON and caller in {"kernelgen", "torch"}
+        if isinstance(others[0], float) if name in _COMPUTED else not passed_on:
             self.decided.append(int.__int__(self))
         return found
 
@@ -125,7 +117,7 @@ _PLAIN = ("__format__", "__getattribute__", "__getnewargs__", "__new__", "__repr
 _PASSED_ON = ("__hash__", "__int__")  # by torch, which asks for them to do so
 for _name, _own in vars(int).items():
     if callable(_own) and _name not in _PLAIN:
-        setattr(Size, _name, (_computing if _name in _COMPUTED else _deciding)(_name))
+        setattr(Size, _name, _noting(_name))
 
 
 @contextlib.contextmanager
@@ -142,14 +134,12 @@ def _with_names(module: types.ModuleType, names: dict[str, Any]) -> Iterator[Non
 def sizes_in_math() -> contextlib.AbstractContextManager[None]:
     """Note the sizes that functions of math's get, which read a whole number without asking it."""
 
-    def noting(function: Callable[..., Any]) -> Callable[..., Any]:
-        def method(*numbers: Any) -> Any:
-            Size.decided.extend(one for one in numbers if isinstance(one, Size))
-            return function(*numbers)
+    def called(name: str, *numbers: Any) -> Any:
+        Size.decided.extend(one for one in numbers if isinstance(one, Size))
+        return own[name](*numbers)
 
-        return functools.wraps(function)(method)
-
-    return _with_names(math, {name: noting(getattr(math, name)) for name in _OF_MATH})
+    own = {name: getattr(math, name) for name in _OF_MATH}
+    return _with_names(math, {name: functools.partial(called, name) for name in _OF_MATH})
 
 
 @contextlib.contextmanager
@@ -163,13 +153,9 @@ def unseeded() -> Iterator[None]:
             return getattr(torch.default_generator, name)
 
     # A GPU's is seeded by way of a function that waits until there is one.
-    def lazy(*_: object, **__: object) -> None:
-        Generator().seed()
-
-    with (
-        _with_names(torch.random, {"default_generator": Generator()}),
-        _with_names(torch.cuda.random, {"_lazy_call": lazy}),
-    ):
+    lazily = {"_lazy_call": lambda *_, **__: Generator().seed()}
+    own = {"default_generator": Generator()}
+    with _with_names(torch.random, own), _with_names(torch.cuda.random, lazily):
         yield
 
 
