@@ -42,11 +42,22 @@ BACKENDS: tuple[Backend, ...] = ("cuda", "cpp")
         ("x * (2 if x.sum(0, True).shape[0] == 1 else 3)", ""),
         ("x * (2 if x.sum(0, True).shape[1] == 1 else 3)", "1 of x"),
         ("x * (2 if x.is_contiguous() else 3)", ""),
+        ("x * 2 if int(x.size(0)) > 4 else x", "0 of x"),
+        ("x * 2 if x.shape[0] & 1 else x", "0 of x"),
+        ("x * {1: 2, 3: 4}.get(x.size(0), 5)", "0 of x"),
+        ("x * 2 if abs(+x.size(0)) > 4 else x", "0 of x"),
+        ("x * 2 if x.size(1).bit_length() > 3 else x", "1 of x"),
+        ("x * 2 if x.shape[1:].numel() > 4 else x", "1 of x"),
+        ("x * 2 if np.prod(x.shape[1:]) > 4 else x", "1 of x"),
+        ("x * math.gcd(x.size(0), 6)", "0 of x"),
+        ("torch.where(torch.tensor(x.size(0)) > 4, x, -x)", "0 of x"),
+        ("x.relu().view(abs(x.size(0)), -1) + torch.rand(f'{x.shape}'.count(','))", ""),
     ],
 )
 def test_which_sizes_are_free(forward: str, fixed: str, tmp_path: Path) -> None:
     layers = "self.w = nn.Parameter(torch.ones(10))" if "self.w" in forward else "pass"
-    problem = problem_of(tmp_path, forward, layers=layers, x=X)
+    top = "import math\nimport numpy as np"
+    problem = problem_of(tmp_path, forward, layers=layers, top=top, x=X)
     assert plan_of_problem(problem, Case(name="main"), "cpu").plan.fixed_sizes() == fixed
 
 
@@ -177,6 +188,8 @@ def test_fewer_dimensions_are_refused(
         ("x[..., 0] * 2", (5, 4)),
         ("x.exp().view(x.size(0), -1) * 2", (1, 6, 5, 4)),
         ("x.exp().flatten(1) * 2", (1, 6, 5, 4)),
+        ("x / x.shape[-1] ** 0.5", (2, 3, 4, 5)),
+        ("(x / x.size(-2) ** 0.5).sum()", (3, 5, 4, 2)),
     ],
 )
 def test_a_number_of_dimensions_that_forward_asks_for_is_that_of_the_call(

@@ -169,6 +169,7 @@ def test_parts_and_constants(
         ("y = torch.exp(x.mT)\ny.uniform_(0, 1)", "y * 2"),
         ("y = torch.empty_like(x)\ny.normal_(1, 2)", "y + x"),
         ("y = torch.empty_like(x)\ny.bernoulli_(0.3)", "y + x"),
+        ("y = torch.empty_like(x)\ny.bernoulli_(0.5)", "y + x"),  # a default, in place alone
         ("", "(F.dropout(x, 0.0), F.dropout(x, 1.0), F.rrelu(x, training=True), F.dropout(x))"),
         ("", "F.dropout2d(torch.relu(x[None].transpose(1, 2)), 0.5)"),
         # Without changes of views in place, torch.export has another dropout.

@@ -205,6 +205,23 @@ def test_recurrent_layers_have_the_shapes_that_torch_gives(tmp_path: Path, layer
     assert found == [(tuple(one.shape), one.stride()) for one in whole]
 
 
+STATES = """
+def called(*_, calls=[1]):
+    calls.append(1)
+    return len(calls)
+def counter():
+    n = 0
+    def count():
+        nonlocal n
+        n += 1
+        return n
+    return count
+def by_count(count):
+    return lambda module, given, out: out * count()
+def scaled():
+    factor = float(torch.rand(()))
+    return lambda n: n * factor
+"""
 BUFFER = "self.register_buffer('b', torch.zeros(8))\nself.b.data = torch.ones(8)"
 
 
@@ -228,10 +245,10 @@ BUFFER = "self.register_buffer('b', torch.zeros(8))\nself.b.data = torch.ones(8)
         ("return x * self.n", "self.n = int(torch.randint(9, ()))", "self.n follows from what"),
         ("return x * sum(self.n)", "self.n = torch.rand(3).tolist()", "self.n follows from what"),
         ("return x * self.n", "self.n = time.time_ns()", "self.n follows from what"),
-        ("return x * T", "pass", "T at module level differs"),
+        ("return x * T", "pass", "T differs in each process"),
         ("return x * G", "pass", "the tensor G, which no module"),
         ("return x * G.to(x.device)", "pass", "reads a tensor which no module of the Model's"),
-        ("return x * K", "pass", "K at module level differs"),
+        ("return x * K", "pass", "K differs in each process"),
         ("self.n += 1\nreturn x * self.n", "self.n = 0", "keeps state in self.n;"),
         ("self.n.append(1)\nreturn x * len(self.n)", "self.n = []", "keeps state in self.n;"),
         (
@@ -246,9 +263,45 @@ BUFFER = "self.register_buffer('b', torch.zeros(8))\nself.b.data = torch.ones(8)
         ),
         ("C['n'] += 1\nreturn x * C['n']", "pass", "keeps state in C;"),
         ("return x + self.r.random()", "self.r = random.Random(0)", "keeps state in self.r;"),
+        ("type(self).n += 1\nreturn x * self.n", "type(self).n = 0", "keeps state in Model.n;"),
+        ("return x * next(self.g)", "self.g = (n for n in range(9))", "keeps state in self.g;"),
+        ("return x * self.f()", "self.f = counter()", "keeps state in self.f;"),
+        ("return x * self.f()", "self.f = types.MethodType(called, [])", "keeps state in called;"),
+        ("called.n += 1\nreturn x * called.n", "called.n = 0", "keeps state in called;"),
+        ("return x * called()", "pass", "keeps state in called;"),
+        ("return x * self.f(2)", "self.f = scaled()", "self.f follows from what"),
+        (
+            "return self.fc(x)",
+            "self.fc = nn.Linear(8, 8)\nself.fc.register_forward_hook(by_count(counter()))",
+            "keeps state in hooks of fc;",
+        ),
         ("return x + random.random()", "pass", "random numbers of Python's or numpy's"),
         ("return x + numpy.random.rand()", "pass", "random numbers of Python's or numpy's"),
         ("torch.manual_seed(0)\nreturn x + torch.rand_like(x)", "pass", "forward seeds"),
+        ("torch.cuda.manual_seed(0)\nreturn x + torch.rand_like(x)", "pass", "forward seeds"),
+        (
+            "with torch.random.fork_rng():\n    torch.manual_seed(0)\n    return x + torch.rand(8)",
+            "pass",
+            "forward seeds",
+        ),
+        (
+            "s = torch.get_rng_state()\nx = x + torch.rand(8)\ntorch.set_rng_state(s)\nreturn x",
+            "pass",
+            "or sets their state",
+        ),
+        (
+            "try:\n    return x.view(5, 7)\nexcept RuntimeError:\n    return x",
+            "pass",
+            "catches an error of torch's",
+        ),
+        (
+            "try:\n    x = x + torch.ones(7)\nexcept RuntimeError:\n    pass\nreturn x * 2",
+            "pass",
+            "catches an error of torch's",
+        ),
+        ("return x if x.is_cuda else x * 2", "pass", "on which kind of device"),
+        ("return x if x.get_device() < 0 else x * 2", "pass", "on which kind of device"),
+        ("return x + torch.rand(8, generator=torch.Generator())", "pass", "that is no tensor"),
         ("return torch.vmap(lambda row: row * 2)(x)", "pass", "forward calls vmap"),
         (
             "with torch.autocast('cpu', torch.bfloat16):\n    return self.fc(x)",
@@ -263,7 +316,7 @@ BUFFER = "self.register_buffer('b', torch.zeros(8))\nself.b.data = torch.ones(8)
 def test_what_has_no_graph_is_refused_and_can_be_graded(
     tmp_path: Path, body: str, layers: str, words: str
 ) -> None:
-    top = "import random, time, types\nimport numpy\n"
+    top = "import random, time, types\nimport numpy\n" + STATES
     top += "T = time.time()\n" * ("T" in body)
     top += "G = torch.rand(8)\n" * ("G" in body)
     top += "K = torch.rand(()).item()\n" * ("K" in body)

@@ -8,11 +8,16 @@ from unicodedata import normalize
 
 import msgspec
 
+from kernelgen.engines.attention import Attention
 from kernelgen.engines.engine import Target
 from kernelgen.engines.environment import checked_source, cpp_environment
 from kernelgen.engines.known import engine_of
 from kernelgen.engines.library import render_library
+from kernelgen.engines.pool.record import Pool
+from kernelgen.engines.reduce.record import Reduce
+from kernelgen.engines.scan import Scan
 from kernelgen.engines.schedule import Schedule
+from kernelgen.engines.segment.record import Segment
 from kernelgen.engines.stage import Kernel, Library, Stage, reads, writes
 from kernelgen.engines.text.alike import with_plain_names
 from kernelgen.engines.text.functions import helpers
@@ -211,12 +216,15 @@ def _checks(plan: Plan, given: Mapping[str, str]) -> list[str]:
         name = repr(text) if '"' in text else f'"{text}"'
         lines.append(f"_expect({name}, {_renamed(text, given)}, {value})")
     lines += [f"{s.name} = {_renamed(s.text, given)}" for s in plan.sources if _is_part(s)]
-    # Where no size is read, one from the last dimension is checked where it was.
+    # Where no size is read, one from the last dimension is checked where it was: of another number
+    # of dimensions, that may be another one's.
     counted = plan.graph.asked & {"rank", *["end"] * any(s.size for s in plan.sources)}
+    of_one_rank = _read_in_one_rank(plan)
     for source in plan.sources:
         name, rank = given.get(source.name, source.name), len(source.type.shape)
         dims = [d for d in range(rank) if (source.name, d) in plan.bound]
-        if counted and source.kind == "input" and len(dims) < max(rank, 1):
+        by_place = dims and "end" in plan.graph.asked and source.name not in of_one_rank
+        if (counted or by_place) and source.kind == "input" and len(dims) < max(rank, 1):
             lines.append(f'_expect("dimensions of {source.name}", {name}.dim(), {rank})')
         if len(dims) == rank > 0:
             found = f"tuple({name}.shape)"
@@ -240,6 +248,17 @@ def _checks(plan: Plan, given: Mapping[str, str]) -> list[str]:
             found = f"{given.get(name, name)}.shape[{dim}]"
             lines.append(f'_expect("size {dim} of {name}", {found}, {own})')
     return [*dict.fromkeys(lines)]
+
+
+def _read_in_one_rank(plan: Plan) -> set[str]:
+    """Return the values that reach a kernel which refuses another number of dimensions."""
+    reach = set[str]()
+    for stage in reversed(plan.stages):
+        gathers = isinstance(stage, Attention | Pool | Reduce | Scan | Segment)
+        whole = isinstance(stage, Reduce) and stage.extent_in_words == "all"
+        if (gathers and not whole) or not reach.isdisjoint(writes(stage)):
+            reach.update(reads(stage))
+    return reach
 
 
 def _read_by_kernels(plan: Plan) -> Counter[str]:

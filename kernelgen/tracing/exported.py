@@ -158,7 +158,7 @@ class Reader:
                 kind = "parameter" if spec.kind is InputKind.PARAMETER else "buffer"
                 kind = "attribute" if path in self._attributes else kind
             case _:
-                raise NotPlannedError(f"the graph has an input of kind {spec.kind.name.lower()}")
+                raise NotPlannedError("forward reads an object of torch's that is no tensor")
         found = _type(node.meta["val"])
         assert found is not None
         self._owners[name] = GraphInput(name=name, kind=kind, type=found, path=path, text=text)
@@ -284,8 +284,9 @@ class Reader:
         own = made.results[0] if len(made.results) == 1 else None
         if own is None or base.endswith("_") or "::" in base:
             return made
-        args, kwargs = torch.fx.map_arg((node.args, dict(node.kwargs)), lambda one: one.meta["val"])
-        found = _type(getattr(getattr(torch.ops.aten, base), overload)(*args, **kwargs))
+        read = torch.fx.map_arg(_arguments(node), lambda one: one.meta["val"])
+        defaults = {name: made.arguments[name] for name in [*made.arguments][: made.given]}
+        found = _type(getattr(getattr(torch.ops.aten, base), overload)(**{**defaults, **read}))
         if found is None or found.dtype == own.dtype:
             return made
         wide = msgspec.structs.replace(made, name=f"{made.name}_{found.dtype}", results=(found,))
@@ -355,8 +356,12 @@ def _functional(node: Node) -> Node:
         return node
     aten = _FUNCTIONAL.get(node.aten, f"{base[:-1]}.{overload}")
     name, overload = aten.split(".")
-    found = hasattr(getattr(torch.ops.aten, name, None), overload)
-    return msgspec.structs.replace(node, aten=aten) if found else node
+    found = getattr(getattr(torch.ops.aten, name, None), overload, None)
+    if found is None:
+        return node
+    defaults = {p.name: p.default_value for p in found._schema.arguments}  # noqa: SLF001
+    others = [n for n, key in enumerate(node.arguments, 1) if node.arguments[key] != defaults[key]]
+    return msgspec.structs.replace(node, aten=aten, given=max([node.given, *others]))
 
 
 def _base(node: torch.fx.Node) -> str:

@@ -28,6 +28,7 @@ from kernelgen.tracing.model.watched import (
     calls_outside,
     is_device,
     may_differ,
+    sizes_in_math,
 )
 
 _LISTS = (torch.nn.Sequential, torch.nn.ModuleList, torch.nn.ParameterList)
@@ -47,7 +48,8 @@ def trace(source: str, *, eval_mode: bool = False, resize: Resize | None = None)
         WrongInputsError: forward does not take what get_inputs returns.
         Exception: whatever the problem's code raises on tensors that have values.
     """
-    with FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad(), OnCpu() as seen:
+    fake = FakeTensorMode(allow_non_fake_inputs=True)
+    with fake, torch.no_grad(), sizes_in_math(), OnCpu() as seen:
         made = made_of(source)
         if eval_mode:
             made.model.eval()
@@ -59,7 +61,7 @@ def trace(source: str, *, eval_mode: bool = False, resize: Resize | None = None)
             seen.clear()
             graph = _graph(made, flattened, attributes, resize)
             fixed = graph.fixed | flattened.layouts_as_read(LAYOUTS & seen.asked)
-            decided, asked = tuple(seen.decided), frozenset(seen.asked)
+            decided, asked = tuple(map(int, seen.decided)), frozenset(seen.asked)
             return msgspec.structs.replace(graph, fixed=fixed, decided=decided, asked=asked)
 
         floats = True

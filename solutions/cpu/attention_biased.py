@@ -468,6 +468,7 @@ class ModelNew(nn.Module):
     ) -> torch.Tensor:
         _expect("sizes 3 of query", (*query.shape[3:4],), (32,))
         _expect("sizes 3 of key", (*key.shape[3:4],), (32,))
+        _expect("dimensions of value", value.dim(), 4)
         _expect("sizes 3 of value", (*value.shape[3:4],), (32,))
         transpose = key.transpose(-2, -1)
         matmul = _matmul(query, transpose)

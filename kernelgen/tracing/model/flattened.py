@@ -17,7 +17,7 @@ from kernelgen.graph.sizes import Resize
 from kernelgen.tracing.exported import memory_of, number_of
 from kernelgen.tracing.model.made import Made, attributes_of, held_by, without_memory_if_it_can
 from kernelgen.tracing.model.structures import Flat, Rebuilt, holds
-from kernelgen.tracing.model.watched import Shape, Size
+from kernelgen.tracing.model.watched import Shape, Size, unseeded
 
 Buffer = tuple[dict[str, Any], str, torch.Tensor]
 """A module's buffers, the name of one of them, and what it is."""
@@ -115,7 +115,7 @@ class Flattened(Flat):
             elif drawn:
                 raise NotPlannedError(f"{text} follows from what the constructor draws or reads")
         if outside := sorted(text for text in made.drawn if not text.startswith("self.")):
-            raise NotPlannedError(f"{outside[0]} at module level differs in each process")
+            raise NotPlannedError(f"{outside[0]} differs in each process")
 
     def _add_tensor(self, value: torch.Tensor | float, text: str, kind: InputKind) -> Rebuilt:
         """Add a tensor; one of the Model's own stays that, under another name."""
@@ -159,7 +159,10 @@ class Flattened(Flat):
             rest, before = passed.pop(self._rest, ()), self._state()
             told = written([passed, rest], _identity)
             buffers = list(self._inner_buffers())
-            result = self._noted(forward(*passed.values(), *rest))
+            with unseeded():
+                result = self._noted(forward(*passed.values(), *rest))
+            if "error" in Shape.asked:
+                raise NotPlannedError("forward catches an error of torch's")
             if written([passed, rest], _identity) != told:
                 raise NotPlannedError("forward changes a list or dict that it is given")
             _keep_replaced(buffers)

@@ -23,9 +23,17 @@ from kernelgen.tracing.exported import number_of
 from kernelgen.tracing.model.watched import SOURCE_NAME, may_differ
 
 _OF_MODULES = frozenset(vars(torch.nn.Module())) - {"training"}
+_HOLDERS = (
+    *(types.FunctionType, types.GeneratorType, types.MethodType, types.CellType, types.FrameType),
+    *(classmethod, property, staticmethod),
+)
+_HELD = (
+    *("__closure__", "__defaults__", "__dict__", "__func__", "__kwdefaults__", "__self__"),
+    *("cell_contents", "f_lasti", "f_locals", "fget", "gi_frame"),
+)
 _OPAQUE = (
     *(torch.nn.Module, torch.Generator, type, types.ModuleType),
-    *(types.FunctionType, types.BuiltinFunctionType, types.MethodType),
+    *(types.FunctionType, types.BuiltinFunctionType),
 )
 T = TypeVar("T")
 
@@ -132,21 +140,43 @@ def attributes_of(model: Any) -> dict[str, Attribute]:
 def held_by(made: Made) -> dict[str, bytes]:
     """Return what a problem's module and the Model's modules hold, as bytes, by the Python for it.
 
-    A tensor is any tensor there, but for a number that is known.
+    A tensor is any tensor there, but for a number that is known. Of a class or function of the
+    problem's, it is what that holds itself, such as default arguments.
     """
     held = {name: value for name, value in made.space.items() if not name.startswith("__")}
+    for name, kind in [*held.items()]:
+        if isinstance(kind, type) and kind.__module__ == made.space["__name__"]:
+            own = vars(kind).items()
+            held |= {f"{name}.{n}": v for n, v in own if n[-2:] != "__" or callable(v)}
     held |= {text: one.value for text, one in attributes_of(made.model).items()}
+    for path, module in made.model.named_modules():
+        hooks = {**module._forward_pre_hooks, **module._forward_hooks}  # noqa: SLF001
+        held |= {f"hooks of {path}": [*hooks.values()]} if hooks else {}
     return with_values(lambda: {text: _pickled(held[text]) for text in held})
 
 
 class _Pickler(pickle.Pickler):
     fast = True  # equal values have equal bytes, be they one object or several
 
+    def __init__(self, stream: io.BytesIO) -> None:
+        super().__init__(stream)
+        self._functions = set[int]()  # that are looked into, such as call themselves
+
     def persistent_id(self, value: Any) -> Any:
         """Return what stands for a value that is not looked into."""
         if isinstance(value, torch.Tensor):
             return "Tensor", str(number_of(value))
+        if isinstance(value, types.FunctionType) and id(value) not in self._functions:
+            self._functions.add(id(value))
+            own = value.__code__.co_filename == SOURCE_NAME or hasattr(value, "__wrapped__")
+            return None if own else value.__name__
         return type(value).__name__ if isinstance(value, _OPAQUE) else None
+
+    def reducer_override(self, value: Any) -> Any:
+        """Return what a function or generator holds, by which it may do otherwise next time."""
+        if isinstance(value, _HOLDERS):
+            return str, tuple(getattr(value, part, None) for part in _HELD)
+        return NotImplemented
 
 
 def _pickled(value: Any) -> bytes:

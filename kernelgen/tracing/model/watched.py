@@ -2,6 +2,8 @@
 
 import ast
 import contextlib
+import functools
+import math
 import sys
 import types
 from collections.abc import Callable, Iterator
@@ -22,10 +24,13 @@ _PURE = frozenset(
     ("__future__", "collections", "dataclasses", "functools", "math", "torch", "typing")
 )
 LAYOUTS = frozenset(("is_contiguous", "storage_offset", "stride"))
+_DEVICES = frozenset(("get_device", "is_cpu", "is_cuda"))
 _RANKS = frozenset(("dim", "ndimension"))
 # Functions of torch's, a mode's of torch.export's among them, between a call and this one.
 _BETWEEN = ("__len__", "__torch_function__", "handle_torch_function")
 _SIZES = (torch.Tensor.size, torch.Tensor.numel, torch.Tensor.nelement, torch.numel)
+_CONSTANTS = (torch.tensor, torch.as_tensor, torch.asarray, torch.scalar_tensor)
+_OF_MATH = ("comb", "factorial", "gcd", "isqrt", "lcm", "log", "log10", "log2", "perm")
 _DRAWN_ANEW = {torch.rand, torch.randint, torch.randn, torch.randperm}
 
 
@@ -83,40 +88,75 @@ class Size(int):
     difference between a remainder and a constant.
 
     Attributes:
-        decided: sizes that were compared, divided or made a float, in order.
+        decided: sizes that were compared, divided, looked up or made another number, in order.
     """
 
     decided: ClassVar[list[int]] = []
 
 
-def _deciding(name: str) -> Callable[..., Any]:
-    def method(self: Size, *others: Any) -> Any:
-        self.decided.append(int(self))
-        return getattr(int, name)(self, *others)
-
-    return method
-
-
-def _computing(name: str) -> Callable[..., Any]:
+def _noting(name: str) -> Callable[..., Any]:
     def method(self: Size, *others: Any) -> Any:
         found = getattr(int, name)(self, *others)
-        if found is not NotImplemented:
+        if name in _COMPUTED and found is not NotImplemented:
             return Size(found)
-        if isinstance(others[0], float):
-            self.decided.append(int(self))
+        caller = sys._getframe(1).f_globals["__name__"].partition(".")[0]  # noqa: SLF001
+        passed_on = name in _PASSED_ON and caller in {"kernelgen", "torch"}
+        if isinstance(others[0], float) if name in _COMPUTED else not passed_on:
+            self.decided.append(int.__int__(self))
         return found
 
     return method
 
 
-for _name in (
-    *("__bool__", "__eq__", "__ge__", "__gt__", "__le__", "__lt__", "__ne__"),
-    *("__divmod__", "__floordiv__", "__mod__", "__rdivmod__", "__rfloordiv__", "__rmod__"),
-    *("__float__", "__pow__", "__rpow__", "__rtruediv__", "__truediv__"),
-):
-    setattr(Size, _name, _deciding(_name))
-for _name in ("__add__", "__radd__", "__sub__", "__rsub__", "__mul__", "__rmul__", "__neg__"):
-    setattr(Size, _name, _computing(_name))
+# Results are sizes again, or nothing that forward decides by, such as what it prints.
+_COMPUTED = (
+    *("__add__", "__mul__", "__neg__", "__pos__", "__radd__", "__rmul__", "__rsub__", "__sub__"),
+    *("__abs__", "__ceil__", "__floor__", "__round__", "__trunc__", "conjugate"),
+)
+_PLAIN = ("__format__", "__getattribute__", "__getnewargs__", "__new__", "__repr__")
+_PASSED_ON = ("__hash__", "__int__")  # by torch, which asks for them to do so
+for _name, _own in vars(int).items():
+    if callable(_own) and _name not in _PLAIN:
+        setattr(Size, _name, _noting(_name))
+
+
+@contextlib.contextmanager
+def _with_names(module: types.ModuleType, names: dict[str, Any]) -> Iterator[None]:
+    """Have a module's names stand for others."""
+    kept = {name: getattr(module, name) for name in names}
+    vars(module).update(names)
+    try:
+        yield
+    finally:
+        vars(module).update(kept)
+
+
+def sizes_in_math() -> contextlib.AbstractContextManager[None]:
+    """Note the sizes that functions of math's get, which read a whole number without asking it."""
+
+    def called(name: str, *numbers: Any) -> Any:
+        Size.decided.extend(one for one in numbers if isinstance(one, Size))
+        return own[name](*numbers)
+
+    own = {name: getattr(math, name) for name in _OF_MATH}
+    return _with_names(math, {name: functools.partial(called, name) for name in _OF_MATH})
+
+
+@contextlib.contextmanager
+def unseeded() -> Iterator[None]:
+    """Refuse what sets the state of torch's random numbers, even where forward restores it."""
+
+    class Generator:
+        def __getattr__(self, name: str) -> Any:
+            if name in {"manual_seed", "seed", "set_state"}:
+                raise NotPlannedError("forward seeds torch's random numbers, or sets their state")
+            return getattr(torch.default_generator, name)
+
+    # A GPU's is seeded by way of a function that waits until there is one.
+    lazily = {"_lazy_call": lambda *_, **__: Generator().seed()}
+    own = {"default_generator": Generator()}
+    with _with_names(torch.random, own), _with_names(torch.cuda.random, lazily):
+        yield
 
 
 class Shape(tuple[Size, ...]):
@@ -126,7 +166,7 @@ class Shape(tuple[Size, ...]):
 
     Attributes:
         asked: `rank` where forward depends on how many dimensions there are, `end` where it counts
-            them from the last one.
+            them from the last one, `error` where a call of torch's fails.
     """
 
     __slots__ = ()
@@ -136,7 +176,7 @@ class Shape(tuple[Size, ...]):
         """Return a size, or several."""
         self.asked.add("rank" if isinstance(at, slice) else "end" if at < 0 else "front")
         found = super().__getitem__(at)
-        return found if isinstance(found, int) else torch.Size(found)
+        return found if isinstance(found, int) else Shape(found)
 
     def __radd__(self, other: tuple[int, ...]) -> tuple[int, ...]:
         """Return sizes before these, and these."""
@@ -184,35 +224,51 @@ class OnCpu(TorchFunctionMode):
         name = getattr(function, "__name__", "")
         if name == "cuda":
             return args[0]
+        caller = _caller(sys._getframe(1))  # noqa: SLF001
+        if caller.co_name == "get_device_module":
+            return function(*args, **(kwargs or {}))  # it looks for a module of that name
         of = getattr(function, "__self__", None)
         if of is torch.Tensor.data:
             if name == "__get__" and not is_lazy(args[0]):
                 return args[0].detach()  # a trace does not see what the other leads to
             if torch.compiler.is_compiling():
                 raise NotPlannedError("forward sets a tensor's .data; copy_ changes its values")
-        if torch.compiler.is_compiling() and _is_called_by_problem(sys._getframe(1)):  # noqa: SLF001
-            given = tree_leaves((args, kwargs))
-            shaped = any(one is ... or isinstance(one, Shape) for one in given)
-            if shaped or name in _RANKS or of is torch.Tensor.ndim:
-                self.asked.add("rank")
-            self.asked |= LAYOUTS & {name}
-            if name == "__len__":  # Python makes it a plain number
-                self.decided.append(len(args[0]))
+        if torch.compiler.is_compiling() and caller.co_filename == SOURCE_NAME:
+            self._note(function, tree_leaves((args, kwargs)))
             if function in _SIZES or of is torch.Tensor.shape:
-                self.asked.update("end" for one in given if isinstance(one, int) and one < 0)
                 sizes = function(*args, **(kwargs or {}))
                 return Size(sizes) if isinstance(sizes, int) else Shape(map(Size, sizes))
         named = {name: _on_cpu(value) for name, value in (kwargs or {}).items()}
         if function in _DRAWN_ANEW:
             # A layout that is given tells of the default device, which may not be the inputs'.
             named["layout"] = torch.strided if named.get("device") is None else None
-        return function(*map(_on_cpu, args), **named)
+        try:
+            return function(*map(_on_cpu, args), **named)
+        except Exception:
+            self.asked |= {"error"} if caller.co_filename == SOURCE_NAME else set()
+            raise
+
+    def _note(self, function: Any, given: list[Any]) -> None:
+        """Note what a call of forward's own asks of tensors, and which sizes it makes constants."""
+        name, of = getattr(function, "__name__", ""), getattr(function, "__self__", None)
+        if _DEVICES & {name, getattr(of, "__name__", "")}:
+            raise NotPlannedError("forward asks on which kind of device a tensor is (is_cuda)")
+        shaped = any(one is ... or isinstance(one, Shape) for one in given)
+        if shaped or name in _RANKS or of is torch.Tensor.ndim:
+            self.asked.add("rank")
+        self.asked |= LAYOUTS & {name}
+        if function in _SIZES:
+            self.asked.update("end" for one in given if isinstance(one, int) and one < 0)
+        if name == "__len__":  # Python makes it a plain number
+            self.decided.append(len(given[0]))
+        if function in _CONSTANTS:
+            self.decided.extend(one for one in given if isinstance(one, Size))
 
 
-def _is_called_by_problem(caller: types.FrameType | None) -> bool:
-    while caller is not None and caller.f_code.co_name in _BETWEEN:
-        caller = caller.f_back
-    return caller is not None and caller.f_code.co_filename == SOURCE_NAME
+def _caller(frame: types.FrameType) -> types.CodeType:
+    while frame.f_code.co_name in _BETWEEN and frame.f_back is not None:
+        frame = frame.f_back
+    return frame.f_code
 
 
 def _on_cpu(value: Any) -> Any:
