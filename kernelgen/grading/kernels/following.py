@@ -8,14 +8,18 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch.autograd import profiler
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from kernelgen.grading.kernels.names import is_torch_operator, operator_computes
+from kernelgen.grading.kernels.trace_file import FOLLOWED
 from kernelgen.grading.wire.values import tensors_of
+from kernelgen.problem.record import DEFAULT_TOLERANCE
 
 # Of a tensor's elements: an own kernel that changes no more is there for show.
 _MOST_CHANGED = 0.01
+_WORD_BYTES = 8
 _MOST_BYTES = 2 << 30
 _OVERWRITES = ("aten::copy_", "aten::fill_", "aten::zero_")
 _BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
@@ -28,15 +32,18 @@ class Follower(TorchDispatchMode):
     Attributes:
         by_torch: whether torch's operators alone made the last call's outputs; None if none of
             them computed something, or the call could not be followed.
+        fits: whether what a call leaves in memory can be kept.
     """
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._left: dict[int, torch.UntypedStorage] = {}
+        self._without_memory: list[torch.Tensor] = []
         self._numbers: set[float] = set()
         self._learns = True
         self._computed = False
         self.by_torch: bool | None = None
+        self.fits = True
 
     def call(self, function: Callable[[], Any], inputs: Any) -> Any:
         """Call the function, which reads these inputs; where it cannot be followed, as ever."""
@@ -64,7 +71,8 @@ class Follower(TorchDispatchMode):
         over = schema.name in _OVERWRITES
         reads = [arg for one, arg in given if not (one.is_out or (one.is_write and over))]
         read = [self._is_known(one) for one in tree_leaves(reads)]
-        result = func(*args, **kwargs)
+        with profiler.record_function(FOLLOWED):
+            result = func(*args, **kwargs)
         for one in tree_leaves([result, [arg for one, arg in given if one.is_write]]):
             if isinstance(one, torch.Tensor):
                 self._leave(one, known=all(read))
@@ -79,31 +87,65 @@ class Follower(TorchDispatchMode):
             return value in self._numbers
         if not isinstance(value, torch.Tensor) or not value.numel():
             return True
-        if self._learns and value.untyped_storage().data_ptr() not in self._left:
+        memory = _memory_of(value)
+        if self._learns and (memory is None or memory.data_ptr() not in self._left):
             self._leave(value, known=True)
+        if memory is None:
+            return any(value is one for one in self._without_memory)
+        there = self._left.get(memory.data_ptr())
         # In whatever memory: to copy what an operator made is no computation.
-        return any(_is_alike(value, memory) for memory in self._left.values())
+        return (there is not None and _is_alike(value, there, there=True)) or any(
+            _is_alike(value, left) for left in self._left.values()
+        )
 
     def _leave(self, tensor: torch.Tensor, *, known: bool) -> None:
         """Keep what lies in a tensor; of what is not known, what cannot lie there."""
-        memory = tensor.untyped_storage()
+        if (memory := _memory_of(tensor)) is None:
+            kept = [one for one in self._without_memory if one is not tensor]
+            self._without_memory = [*kept, tensor] if known else kept
+            return
         if len(self._left.get(memory.data_ptr(), ())) != len(memory):
             self._left.pop(memory.data_ptr(), None)
             if len(memory) + sum(map(len, self._left.values())) > _MOST_BYTES:
+                self.fits = False
                 raise MemoryError
             self._left[memory.data_ptr()] = memory.clone()  # type: ignore[no-untyped-call]
-        kept = _bits(tensor, self._left[memory.data_ptr()])
-        kept.copy_(_bits(tensor, memory) if known else ~_bits(tensor, memory))
+        bits = _bits(tensor, self._left[memory.data_ptr()])
+        bits.copy_(_bits(tensor, memory) if known else ~_bits(tensor, memory))
+
+
+def _memory_of(tensor: torch.Tensor) -> torch.UntypedStorage | None:
+    """Return where a tensor's elements lie; None if it does not tell, as a sparse one."""
+    try:
+        memory = tensor.untyped_storage()
+        return memory if memory.data_ptr() and tensor.numel() and not tensor.is_nested else None
+    except RuntimeError:
+        return None
 
 
 def _bits(tensor: torch.Tensor, memory: torch.UntypedStorage) -> torch.Tensor:
-    """Return what lies in some memory where a tensor lies in its own."""
-    bits = torch.empty(0, dtype=_BITS[tensor.itemsize])
-    return bits.set_(memory, tensor.storage_offset(), tensor.shape, tensor.stride())
+    """Return what lies in some memory where a tensor lies in its own, each element once."""
+    words = max(1, tensor.itemsize // _WORD_BYTES)
+    bits = torch.empty(0, dtype=_BITS[tensor.itemsize // words])
+    steps = tensor.stride()
+    shape = [size if step else 1 for size, step in zip(tensor.shape, steps, strict=True)]
+    begin = tensor.storage_offset() * words
+    return bits.set_(memory, begin, (*shape, words), (*(step * words for step in steps), 1))
 
 
-def _is_alike(tensor: torch.Tensor, memory: torch.UntypedStorage) -> bool:
+def _is_alike(tensor: torch.Tensor, memory: torch.UntypedStorage, *, there: bool = False) -> bool:
+    """Whether a tensor's memory is as some other; `there`, that was its own, within rounding."""
     if len(own := tensor.untyped_storage()) != len(memory):
         return False
-    changed = int((_bits(tensor, own) != _bits(tensor, memory)).sum())
-    return changed <= _MOST_CHANGED * tensor.numel()
+    now, left = _bits(tensor, own), _bits(tensor, memory)
+    most = _MOST_CHANGED * now.numel()
+    if int((now != left).sum()) <= most:
+        return True
+    real = tensor.dtype.to_real()
+    if not there or not real.is_floating_point or real.itemsize == 1:
+        return False
+    now, left = now.view(real), left.view(real)
+    rms = torch.linalg.vector_norm(left.nan_to_num(0, 0, 0).float()) / left.numel() ** 0.5
+    within = DEFAULT_TOLERANCE * min(1.0, float(rms))
+    close = torch.isclose(now, left, rtol=DEFAULT_TOLERANCE, atol=within, equal_nan=True)
+    return int((~close).sum()) <= most

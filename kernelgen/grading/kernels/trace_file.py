@@ -3,6 +3,7 @@
 The file is the one form in which every version of torch gives launch sizes and correlations.
 """
 
+import bisect
 import math
 from collections.abc import Iterable
 from typing import Any
@@ -11,6 +12,7 @@ from kernelgen.grading.kernels.names import is_torch_operator, operator_computes
 from kernelgen.grading.wire.trace import MAX_NAME, MAX_RUNS, MAX_WORKS, Run, Trace, Work, covered
 
 FORWARD = "kernelgen: forward"
+FOLLOWED = "kernelgen: followed"  # an operator, in the thread and where a follower sees it
 _COMPILED = (
     "Torch-Compiled Region",
     "## Call CompiledFxGraph",
@@ -26,8 +28,10 @@ _CLOCK_SLACK_US = 1.0
 Event = dict[str, Any]
 
 
-def read_traces(document: dict[str, Any], device: str) -> tuple[Trace, ...]:
-    """Return what ran on behalf of each forward that the trace marks.
+def read_traces(
+    document: dict[str, Any], device: str, *, followed: bool = False
+) -> tuple[Trace, ...]:
+    """Return what ran on behalf of each forward that the trace marks, or was followed of it.
 
     Raises:
         ValueError: the trace marks no forward.
@@ -35,11 +39,26 @@ def read_traces(document: dict[str, Any], device: str) -> tuple[Trace, ...]:
     """
     events = [event for event in document["traceEvents"] if event.get("ph") == "X"]
     marks = [e for e in events if e["name"] == FORWARD and e.get("cat") == "user_annotation"]
+    if followed:
+        events = _followed(events)
     read = _device_trace if device == "cuda" else _host_trace
     traces = tuple(read(events, mark["ts"], _end(mark)) for mark in marks)
     if not traces:
         raise ValueError("the trace marks no call of forward")
     return traces
+
+
+def _followed(events: list[Event]) -> list[Event]:
+    marks: dict[Any, list[Event]] = {}
+    for mark in sorted((e for e in events if e["name"] == FOLLOWED), key=lambda e: e["ts"]):
+        marks.setdefault(mark["tid"], []).append(mark)
+
+    def is_followed(event: Event) -> bool:
+        of_thread = marks.get(event["tid"], [])
+        number = bisect.bisect(of_thread, event["ts"], key=lambda mark: mark["ts"]) - 1
+        return number >= 0 and event["ts"] <= _end(of_thread[number])
+
+    return list(filter(is_followed, events))
 
 
 def _device_trace(events: list[Event], begin: float, end: float) -> Trace:
