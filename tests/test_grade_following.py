@@ -86,6 +86,8 @@ BY_TORCH: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "sparse": lambda x: torch.sparse.softmax(x.view(3, 100).to_sparse(), 1).to_dense(),
     "nested": lambda x: torch.nested.nested_tensor([x, x]).relu().to_padded_tensor(0.0),
     "last bits": rounded_otherwise,
+    "noise": lambda x: (x + own_scaled(x.clone(), 1e-9)).exp(),
+    "undone": lambda x: own_scaled(x.exp(), 3.0) * torch.tensor(1.0 / 3.0),
     "within an operator of its own": torch.ops.followed.torch_s,
 }
 OWN: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
@@ -99,6 +101,7 @@ OWN: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "a number": lambda x: x * float(own(x)[0]),
     "an operator": lambda x: torch.ops.followed.own(x) + 1.0,
     "beside torch's": lambda x: torch.stack([own(x), x.exp()]),
+    "a factor": lambda x: own_scaled(x.exp(), 3.0) * HALF,
     "in place, by little": lambda x: own_scaled(x.exp(), 1.0001),
     "broadcast": lambda x: own(x).expand(2, COUNT).exp(),
     "sparse": lambda x: own(x).view(3, 100).to_sparse().to_dense().exp(),

@@ -19,9 +19,9 @@ from kernelgen.problem.record import DEFAULT_TOLERANCE
 
 # Of a tensor's elements: an own kernel that changes no more is there for show.
 _MOST_CHANGED = 0.01
-_WORD_BYTES = 8
 _MOST_BYTES = 2 << 30
 _OVERWRITES = ("aten::copy_", "aten::fill_", "aten::zero_")
+_REAL = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 _BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 _CPU = torch._C.DispatchKeySet(torch._C.DispatchKey.CPU)  # noqa: SLF001 (there is no other way)
 
@@ -32,7 +32,7 @@ class Follower(TorchDispatchMode):
     Attributes:
         by_torch: whether torch's operators alone made the last call's outputs; None if none of
             them computed something, or the call could not be followed.
-        fits: whether what a call leaves in memory can be kept.
+        missing: why the last call could not be followed for no doing of its own, or "".
     """
 
     def __init__(self) -> None:
@@ -43,7 +43,7 @@ class Follower(TorchDispatchMode):
         self._learns = True
         self._computed = False
         self.by_torch: bool | None = None
-        self.fits = True
+        self.missing = ""
 
     def call(self, function: Callable[[], Any], inputs: Any) -> Any:
         """Call the function, which reads these inputs; where it cannot be followed, as ever."""
@@ -75,13 +75,14 @@ class Follower(TorchDispatchMode):
             result = func(*args, **kwargs)
         for one in tree_leaves([result, [arg for one, arg in given if one.is_write]]):
             if isinstance(one, torch.Tensor):
-                self._leave(one, known=all(read))
+                # A noise, say, that leaves what there was is no part in the result either.
+                self._leave(one, known=all(read) or self._is_known(one, rounded=True))
             elif all(read) and isinstance(one, float):
                 self._numbers.add(one)
         self._computed |= all(read) and operator_computes(schema.name)
         return result
 
-    def _is_known(self, value: Any) -> bool:
+    def _is_known(self, value: Any, *, rounded: bool = False) -> bool:
         if isinstance(value, float):
             self._numbers |= {value} if self._learns else set()
             return value in self._numbers
@@ -92,10 +93,10 @@ class Follower(TorchDispatchMode):
             self._leave(value, known=True)
         if memory is None:
             return any(value is one for one in self._without_memory)
-        there = self._left.get(memory.data_ptr())
         # In whatever memory: to copy what an operator made is no computation.
-        return (there is not None and _is_alike(value, there, there=True)) or any(
-            _is_alike(value, left) for left in self._left.values()
+        return any(
+            _is_alike(value, left, rounded=rounded or at == memory.data_ptr())
+            for at, left in self._left.items()
         )
 
     def _leave(self, tensor: torch.Tensor, *, known: bool) -> None:
@@ -107,7 +108,7 @@ class Follower(TorchDispatchMode):
         if len(self._left.get(memory.data_ptr(), ())) != len(memory):
             self._left.pop(memory.data_ptr(), None)
             if len(memory) + sum(map(len, self._left.values())) > _MOST_BYTES:
-                self.fits = False
+                self.missing = "the data are too large to be followed"
                 raise MemoryError
             self._left[memory.data_ptr()] = memory.clone()  # type: ignore[no-untyped-call]
         bits = _bits(tensor, self._left[memory.data_ptr()])
@@ -125,27 +126,23 @@ def _memory_of(tensor: torch.Tensor) -> torch.UntypedStorage | None:
 
 def _bits(tensor: torch.Tensor, memory: torch.UntypedStorage) -> torch.Tensor:
     """Return what lies in some memory where a tensor lies in its own, each element once."""
-    words = max(1, tensor.itemsize // _WORD_BYTES)
+    words = max(1, tensor.itemsize // max(_BITS))
     bits = torch.empty(0, dtype=_BITS[tensor.itemsize // words])
-    steps = tensor.stride()
-    shape = [size if step else 1 for size, step in zip(tensor.shape, steps, strict=True)]
-    begin = tensor.storage_offset() * words
-    return bits.set_(memory, begin, (*shape, words), (*(step * words for step in steps), 1))
+    shape = [n if step else 1 for n, step in zip(tensor.shape, tensor.stride(), strict=True)]
+    steps = [step * words for step in tensor.stride()]
+    return bits.set_(memory, tensor.storage_offset() * words, (*shape, words), (*steps, 1))
 
 
-def _is_alike(tensor: torch.Tensor, memory: torch.UntypedStorage, *, there: bool = False) -> bool:
-    """Whether a tensor's memory is as some other; `there`, that was its own, within rounding."""
+def _is_alike(tensor: torch.Tensor, memory: torch.UntypedStorage, *, rounded: bool) -> bool:
+    """Whether some memory holds what a tensor's own holds, to the bit or `rounded`."""
     if len(own := tensor.untyped_storage()) != len(memory):
         return False
     now, left = _bits(tensor, own), _bits(tensor, memory)
-    most = _MOST_CHANGED * now.numel()
-    if int((now != left).sum()) <= most:
-        return True
+    differs, most = now != left, _MOST_CHANGED * now.numel()
     real = tensor.dtype.to_real()
-    if not there or not real.is_floating_point or real.itemsize == 1:
-        return False
-    now, left = now.view(real), left.view(real)
-    rms = torch.linalg.vector_norm(left.nan_to_num(0, 0, 0).float()) / left.numel() ** 0.5
-    within = DEFAULT_TOLERANCE * min(1.0, float(rms))
-    close = torch.isclose(now, left, rtol=DEFAULT_TOLERANCE, atol=within, equal_nan=True)
-    return int((~close).sum()) <= most
+    if int(differs.sum()) > most and rounded and real in _REAL:
+        now, left = now.view(real), left.view(real)
+        rms = float(left.nan_to_num(0, 0, 0).float().square().mean()) ** 0.5
+        small = DEFAULT_TOLERANCE * min(1.0, rms)
+        differs = ~torch.isclose(now, left, DEFAULT_TOLERANCE, small, equal_nan=True)
+    return int(differs.sum()) <= most

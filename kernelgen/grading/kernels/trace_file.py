@@ -3,16 +3,16 @@
 The file is the one form in which every version of torch gives launch sizes and correlations.
 """
 
-import bisect
 import math
 from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
 from kernelgen.grading.kernels.names import is_torch_operator, operator_computes
 from kernelgen.grading.wire.trace import MAX_NAME, MAX_RUNS, MAX_WORKS, Run, Trace, Work, covered
 
 FORWARD = "kernelgen: forward"
-FOLLOWED = "kernelgen: followed"  # an operator, in the thread and where a follower sees it
+FOLLOWED = "kernelgen: followed"  # around an operator that a follower has seen
 _COMPILED = (
     "Torch-Compiled Region",
     "## Call CompiledFxGraph",
@@ -29,9 +29,14 @@ Event = dict[str, Any]
 
 
 def read_traces(
-    document: dict[str, Any], device: str, *, followed: bool = False
+    document: dict[str, Any], device: str, within: str | None = None
 ) -> tuple[Trace, ...]:
-    """Return what ran on behalf of each forward that the trace marks, or was followed of it.
+    """Return what ran on behalf of each forward that the trace marks.
+
+    Args:
+        document: the file.
+        device: `cuda` or `cpu`.
+        within: a mark; on a CPU, only operators within one are returned.
 
     Raises:
         ValueError: the trace marks no forward.
@@ -39,26 +44,11 @@ def read_traces(
     """
     events = [event for event in document["traceEvents"] if event.get("ph") == "X"]
     marks = [e for e in events if e["name"] == FORWARD and e.get("cat") == "user_annotation"]
-    if followed:
-        events = _followed(events)
-    read = _device_trace if device == "cuda" else _host_trace
+    read = _device_trace if device == "cuda" else partial(_host_trace, within=within)
     traces = tuple(read(events, mark["ts"], _end(mark)) for mark in marks)
     if not traces:
         raise ValueError("the trace marks no call of forward")
     return traces
-
-
-def _followed(events: list[Event]) -> list[Event]:
-    marks: dict[Any, list[Event]] = {}
-    for mark in sorted((e for e in events if e["name"] == FOLLOWED), key=lambda e: e["ts"]):
-        marks.setdefault(mark["tid"], []).append(mark)
-
-    def is_followed(event: Event) -> bool:
-        of_thread = marks.get(event["tid"], [])
-        number = bisect.bisect(of_thread, event["ts"], key=lambda mark: mark["ts"]) - 1
-        return number >= 0 and event["ts"] <= _end(of_thread[number])
-
-    return list(filter(is_followed, events))
 
 
 def _device_trace(events: list[Event], begin: float, end: float) -> Trace:
@@ -139,7 +129,7 @@ def _device_work(event: Event) -> Work:
     )
 
 
-def _host_trace(events: list[Event], begin: float, end: float) -> Trace:
+def _host_trace(events: list[Event], begin: float, end: float, within: str | None) -> Trace:
     inside = _inside(events, begin, end)
     spans = [
         (event["ts"], _end(event))
@@ -147,7 +137,7 @@ def _host_trace(events: list[Event], begin: float, end: float) -> Trace:
         if is_torch_operator(event["name"]) or event["name"].startswith(_COMPILED)
     ]
     return Trace(
-        works=_together(_operators(events, begin, end)),
+        works=_together(_operators(events, begin, end, within)),
         busy_us=covered(spans),
         call_us=max(0.0, end - begin),
     )
@@ -157,18 +147,20 @@ def _inside(events: list[Event], begin: float, end: float) -> list[Event]:
     return [
         event
         for event in events
-        if (event.get("cat") == "cpu_op" or event["name"].startswith(_COMPILED))
+        if (event.get("cat") == "cpu_op" or event["name"].startswith((*_COMPILED, FOLLOWED)))
         and event["ts"] >= begin - _CLOCK_SLACK_US
         and _end(event) <= end + _CLOCK_SLACK_US
     ]
 
 
-def _operators(events: list[Event], begin: float, end: float) -> list[Work]:
+def _operators(
+    events: list[Event], begin: float, end: float, within: str | None = None
+) -> list[Work]:
     """Return what the host called in forward, each thread's by itself."""
     threads: dict[Any, list[Event]] = {}
     for event in _inside(events, begin, end):
         threads.setdefault(event["tid"], []).append(event)
-    return [work for of_thread in threads.values() for work in _nested(of_thread)]
+    return [work for of_thread in threads.values() for work in _nested(of_thread, within)]
 
 
 class _Frame:
@@ -190,14 +182,15 @@ class _Frame:
         )
 
 
-def _nested(events: list[Event]) -> list[Work]:
+def _nested(events: list[Event], within: str | None) -> list[Work]:
     """Return one thread's operators, each with the time spent in none that it called."""
     works: list[Work] = []
     open_frames: list[_Frame] = []
 
     def close() -> None:
         frame = open_frames.pop()
-        works.append(frame.work())
+        if not within or any(outer.event["name"] == within for outer in open_frames):
+            works.append(frame.work())
         if open_frames:
             outer = open_frames[-1]
             outer.inner_us += float(frame.event["dur"])

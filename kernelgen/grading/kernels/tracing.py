@@ -17,7 +17,7 @@ import torch
 from torch.autograd import profiler
 
 from kernelgen.grading.kernels.following import Follower
-from kernelgen.grading.kernels.trace_file import FORWARD, read_traces
+from kernelgen.grading.kernels.trace_file import FOLLOWED, FORWARD, read_traces
 from kernelgen.grading.wire.device_errors import is_device_loss
 from kernelgen.grading.wire.trace import MAX_NAME, Trace
 
@@ -95,12 +95,11 @@ class Tracer:
         if profile is None:
             return (Trace(missing=self._missing),)
         try:
-            document = _ended(profile, self._folder)
-            traces = read_traces(document, self._device, followed=follower is not None)
-            if follower is not None:
-                missing = "" if follower.fits else "too large to be followed"
-                found = msgspec.structs.replace(traces[-1], by_torch=follower.by_torch)
-                return (msgspec.structs.replace(found, missing=missing),)
+            within = FOLLOWED if follower else None
+            traces = read_traces(_ended(profile, self._folder), self._device, within)
+            if follower:
+                told = {"by_torch": follower.by_torch, "missing": follower.missing}
+                return (msgspec.structs.replace(traces[-1], **told),)
             pairs = zip(traces, self._cpu_us, strict=True)
             return tuple(msgspec.structs.replace(trace, cpu_us=us) for trace, us in pairs)
         except Exception as error:  # noqa: BLE001 (a profiler fails in many ways; none is a verdict)
