@@ -199,7 +199,8 @@ def test_a_norm_may_leave_its_affine_map_to_an_own_kernel(
         (operators(exp=1000, sum=1000), operators(exp=1000, sum=1000), "None"),
         (operators(exp=1000, sum=1000), None, "None"),
         # A part of what the reference does, in other threads.
-        (operators(addmm=1000), (), "None"),
+        (operators(addmm=1000, cat=1000), (), "None"),
+        (operators(addmm=1000, sub=1000), operators(sub=1000), "unseen"),
         # On less than there is to be computed.
         (operators(addmm=1000, exp=10), (), "None"),
     ],

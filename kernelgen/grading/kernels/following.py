@@ -21,7 +21,7 @@ from kernelgen.problem.record import DEFAULT_TOLERANCE
 _MOST_CHANGED = 0.01
 _MOST_BYTES = 2 << 30
 _OVERWRITES = ("aten::copy_", "aten::fill_", "aten::zero_")
-_REAL = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+_KNOWN = "left by operators"  # of a tensor without memory, an attribute
 _BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 _CPU = torch._C.DispatchKeySet(torch._C.DispatchKey.CPU)  # noqa: SLF001 (there is no other way)
 
@@ -38,7 +38,6 @@ class Follower(TorchDispatchMode):
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._left: dict[int, torch.UntypedStorage] = {}
-        self._without_memory: list[torch.Tensor] = []
         self._numbers: set[float] = set()
         self._learns = True
         self._computed = False
@@ -88,11 +87,10 @@ class Follower(TorchDispatchMode):
             return value in self._numbers
         if not isinstance(value, torch.Tensor) or not value.numel():
             return True
-        memory = _memory_of(value)
-        if self._learns and (memory is None or memory.data_ptr() not in self._left):
+        if (memory := _memory_of(value)) is None:
+            return bool(value.__dict__.get(_KNOWN, self._learns))
+        if self._learns and memory.data_ptr() not in self._left:
             self._leave(value, known=True)
-        if memory is None:
-            return any(value is one for one in self._without_memory)
         # In whatever memory: to copy what an operator made is no computation.
         return any(
             _is_alike(value, left, rounded=rounded or at == memory.data_ptr())
@@ -102,8 +100,7 @@ class Follower(TorchDispatchMode):
     def _leave(self, tensor: torch.Tensor, *, known: bool) -> None:
         """Keep what lies in a tensor; of what is not known, what cannot lie there."""
         if (memory := _memory_of(tensor)) is None:
-            kept = [one for one in self._without_memory if one is not tensor]
-            self._without_memory = [*kept, tensor] if known else kept
+            tensor.__dict__[_KNOWN] = known
             return
         if len(self._left.get(memory.data_ptr(), ())) != len(memory):
             self._left.pop(memory.data_ptr(), None)
@@ -140,7 +137,7 @@ def _is_alike(tensor: torch.Tensor, memory: torch.UntypedStorage, *, rounded: bo
     now, left = _bits(tensor, own), _bits(tensor, memory)
     differs, most = now != left, _MOST_CHANGED * now.numel()
     real = tensor.dtype.to_real()
-    if int(differs.sum()) > most and rounded and real in _REAL:
+    if int(differs.sum()) > most and rounded and real.is_floating_point and real.itemsize > 1:
         now, left = now.view(real), left.view(real)
         rms = float(left.nan_to_num(0, 0, 0).float().square().mean()) ** 0.5
         small = DEFAULT_TOLERANCE * min(1.0, rms)

@@ -49,6 +49,8 @@ _TOLD = 4
 _TAKES_PARAMETERS = re.compile(r"conv|norm|linear", re.IGNORECASE)
 # Operators of which the result may be the operand, element by element.
 _LEAVES = re.compile(r"lu|clamp|hardtanh|threshold|mish|softplus|m(ax|in)imum|where|mask|drop|abs")
+# Operators that count as computing beside a reference, and only move values.
+_MOVES = re.compile(r"flip\w*|roll|rot90|tile|repeat|gather|index(_select)?|\w*(cat|stack|pad\w*)")
 
 Span = tuple[float, float]
 
@@ -304,10 +306,10 @@ def _unfollowed(call: TracedCall, reference: Trace) -> tuple[str, ...]:
     if call.followed is None:
         return ()
     ran, seen = _sizes(call.trace.works), _sizes(call.followed)
-    others = sorted(ran.keys() - _sizes(reference.works))
+    others = {name for name in ran.keys() - _sizes(reference.works) if not _MOVES.fullmatch(name)}
     hidden = any(seen.get(name, 0) < _SAME_SIZE * size for name, size in ran.items())
     enough = sum(ran[name] for name in others) >= call.output_elements
-    return tuple(others) if hidden and enough else ()
+    return tuple(sorted(others)) if hidden and enough else ()
 
 
 def _may_leave_values(called: Sequence[Work], reference: Sequence[Work]) -> bool:
