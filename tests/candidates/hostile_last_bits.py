@@ -1,6 +1,5 @@
 # problem: tiny_softmax
 # expect: NO_CUSTOM_KERNEL
-# reason: alone make the outputs
 # exploit: S20
 """Changes every element that torch's operators made, by its last bit.
 
