@@ -59,11 +59,10 @@ def computes_in_a_library(pids: Iterable[int], *, shown: bool = False) -> bool |
                     mappings = _executable(told)
                 if not mappings:
                     continue
-                whose = _whose(thread, int(counter, 16), int(stack, 16), mappings)
-                if whose == "library" and _kind(int(counter, 16), mappings) != "waits":
+                library = _is_library(thread, int(counter, 16), int(stack, 16), mappings)
+                if library and _kind(int(counter, 16), mappings) != "waits":
                     return True
-                # A thread that waits, and that no loop has called, is nobody's.
-                ran, waits = ran or whose not in {"library", "waits"}, waits or whose == "library"
+                ran, waits = ran or not library, waits or library
         except OSError as error:
             if shown and isinstance(error, PermissionError):
                 return True
@@ -84,18 +83,18 @@ def _executable(told: bytes) -> list[Mapping]:
     return found
 
 
-def _whose(thread: Path, counter: int, stack: int, mappings: list[Mapping]) -> Kind | None:
-    """Return whose the work at a counter is: that of the nearest caller, if it is for others."""
+def _is_library(thread: Path, counter: int, stack: int, mappings: list[Mapping]) -> bool:
+    """Whether the work at a counter is a library's, as is that of the nearest caller."""
     at = _kind(counter, mappings)
     if at == "other":
-        return at
+        return False
     near = b""
     # A stack pointer may point nowhere.
     with contextlib.suppress(OSError), (thread / "mem").open("rb", buffering=0) as memory:
         near = os.pread(memory.fileno(), _NEAR_BYTES, stack)
     # Return addresses are among the words, of 8 bytes, on the stack.
     kinds = (_kind(word, mappings) for word in memoryview(near[: len(near) & -8]).cast("Q"))
-    return next((kind for kind in kinds if kind in {"library", "other"}), at)
+    return next((kind for kind in kinds if kind in {"library", "other"}), at) == "library"
 
 
 def _kind(address: int, mappings: list[Mapping]) -> Kind | None:
