@@ -15,10 +15,11 @@ from torch.utils._pytree import tree_leaves
 from kernelgen.grading.kernels.names import is_torch_operator, operator_computes
 from kernelgen.grading.kernels.trace_file import FOLLOWED
 from kernelgen.grading.wire.values import tensors_of
-from kernelgen.problem.record import DEFAULT_TOLERANCE
 
 # Of a tensor's elements: an own kernel that changes no more is there for show.
 _MOST_CHANGED = 0.01
+# Of an element; what a comparison at 1e-5 lets pass for every one is less than half of it.
+_ROUNDING = 4e-5
 _MOST_BYTES = 2 << 30
 _OVERWRITES = ("aten::copy_", "aten::fill_", "aten::zero_")
 _KNOWN = "left by operators"  # of a tensor without memory, an attribute
@@ -139,7 +140,5 @@ def _is_alike(tensor: torch.Tensor, memory: torch.UntypedStorage, *, rounded: bo
     real = tensor.dtype.to_real()
     if int(differs.sum()) > most and rounded and real.is_floating_point and real.itemsize > 1:
         now, left = now.view(real), left.view(real)
-        rms = float(left.nan_to_num(0, 0, 0).float().square().mean()) ** 0.5
-        small = DEFAULT_TOLERANCE * min(1.0, rms)
-        differs = ~torch.isclose(now, left, DEFAULT_TOLERANCE, small, equal_nan=True)
+        differs = ~torch.isclose(now, left, _ROUNDING, atol=0.0, equal_nan=True)
     return int(differs.sum()) <= most
