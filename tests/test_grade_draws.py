@@ -45,6 +45,10 @@ def made(forward: str, *, eval_mode: bool = False) -> Reference:
         "import itertools, random, torch\n"
         "import torch.nn.functional as F\n"
         "turns = itertools.count(2e3, 301.7)\n"
+        "def forked(x):\n"
+        "    with torch.random.fork_rng():\n"
+        "        torch.manual_seed(5)\n"
+        "        return torch.randn_like(x)\n"
         "class Model(torch.nn.Module):\n"
         f"    def forward(self, x): return {forward}\n"
         "def get_inputs(): return [torch.randn(64, 8)]\n"
@@ -67,6 +71,18 @@ def test_a_reference_that_draws_is_exact_in_float64(name: str) -> None:
     require_sound(reference, expected, must_have_elements=True)
     assert reference.draws
     assert (expected.exact, reference.exact.note) == ("float64", "")
+    assert relative_reference_error(expected) < 1e-5
+
+
+@pytest.mark.parametrize(
+    "forward",
+    ["x + forked(x)", "x + torch.randn(x.shape, generator=torch.Generator().manual_seed(3))"],
+)
+def test_what_a_reference_draws_under_a_seed_of_its_own_is_exact_as_well(forward: str) -> None:
+    reference = made(forward)
+    _, expected = reference.expect(0)
+    require_sound(reference, expected, must_have_elements=True)
+    assert not reference.draws
     assert relative_reference_error(expected) < 1e-5
 
 

@@ -53,6 +53,29 @@ def by_copy(x: torch.Tensor) -> torch.Tensor:
     return y
 
 
+def rounded_otherwise(x: torch.Tensor) -> torch.Tensor:
+    y = x.exp()
+    y.view(torch.int32).numpy()[:] ^= 1
+    return y
+
+
+def own_scaled(y: torch.Tensor, by: float) -> torch.Tensor:
+    y.numpy()[:] *= by
+    return y
+
+
+def own_peaks(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """Write values that are next to nothing beside a single one."""
+    y.numpy()[:] = x.numpy() * 1e-7
+    y.numpy()[7] = 1.0
+    return y
+
+
+def normalised(x: torch.Tensor) -> torch.Tensor:
+    """Normalise by an operator that also returns tensors without elements."""
+    return torch.nn.functional.batch_norm(x.view(1, 3, 100), None, None, training=True)
+
+
 BY_TORCH: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "operators": lambda x: (x.exp() + 1.0).log(),
     "a kept constant": lambda x: x * HALF,
@@ -64,6 +87,14 @@ BY_TORCH: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "copied": by_copy,
     "views": lambda x: x.view(3, 100).t().exp().t().contiguous().view(-1),
     "complex": lambda x: torch.complex(x, x).abs(),
+    "wide complex": lambda x: torch.complex(x.double(), x.double()).abs().float(),
+    "broadcast": lambda x: x.expand(2, COUNT) * x.view(3, 100).sum(1)[:, None].expand(3, 100).max(),
+    "without elements": normalised,
+    "sparse": lambda x: torch.sparse.softmax(x.view(3, 100).to_sparse(), 1).to_dense(),
+    "nested": lambda x: torch.nested.nested_tensor([x, x]).relu().to_padded_tensor(0.0),
+    "last bits": rounded_otherwise,
+    "noise": lambda x: (x + own_scaled(x.clone(), 1e-9)).exp(),
+    "undone": lambda x: own_scaled(x.exp(), 3.0) * torch.tensor(1.0 / 3.0),
     "within an operator of its own": torch.ops.followed.torch_s,
 }
 OWN: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
@@ -77,6 +108,11 @@ OWN: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "a number": lambda x: x * float(own(x)[0]),
     "an operator": lambda x: torch.ops.followed.own(x) + 1.0,
     "beside torch's": lambda x: torch.stack([own(x), x.exp()]),
+    "a factor": lambda x: own_scaled(x.exp(), 3.0) * HALF,
+    "in place, by little": lambda x: own_scaled(x.exp(), 1.0001),
+    "broadcast": lambda x: own(x).expand(2, COUNT).exp(),
+    "sparse": lambda x: own(x).view(3, 100).to_sparse().to_dense().exp(),
+    "small beside few": lambda x: own_peaks(x, torch.zeros(COUNT)) * x.sign().abs(),
     "nothing computed": lambda x: x.clone(),
 }
 
@@ -91,6 +127,7 @@ def followed(function: Callable[[torch.Tensor], torch.Tensor]) -> bool | None:
     return follower.by_torch
 
 
+@pytest.mark.filterwarnings("ignore:.*nested tensors is in prototype")
 @pytest.mark.parametrize("name", BY_TORCH)
 @torch.no_grad()
 def test_what_operators_read_and_leave_is_theirs(name: str) -> None:
@@ -158,4 +195,32 @@ def test_a_norm_may_leave_its_affine_map_to_an_own_kernel(
     call = TracedCall(trace=ran, output_elements=1000, output_bytes=4000, by_torch=by_torch)
     policy = Policy(require="own_kernel", libraries="allowed")
     found = objection([call], declared_kernels(""), policy, on_gpu=False, reference=ran)
+    assert reason in str(found)
+
+
+@pytest.mark.parametrize(
+    ("called", "followed", "reason"),
+    [
+        # In another thread, or with modes turned off.
+        (operators(exp=1000, sum=1000), (), "unseen"),
+        (operators(exp=1000, sum=1000), operators(sum=1000), "unseen"),
+        (operators(exp=1000, sum=1000), operators(exp=1000, sum=1000), "None"),
+        (operators(exp=1000, sum=1000), None, "None"),
+        # A part of what the reference does, in other threads.
+        (operators(addmm=1000, cat=1000), (), "None"),
+        (operators(addmm=1000, sub=1000), operators(sub=1000), "unseen"),
+        # On less than there is to be computed.
+        (operators(addmm=1000, exp=10), (), "None"),
+    ],
+)
+def test_operators_that_nobody_could_follow_are_no_own_kernel(
+    called: tuple[Work, ...], followed: tuple[Work, ...] | None, reason: str
+) -> None:
+    ran = Trace(works=called, busy_us=10.0, call_us=100.0)
+    call = TracedCall(
+        trace=ran, output_elements=1000, output_bytes=4000, by_torch=False, followed=followed
+    )
+    policy = Policy(require="own_kernel", libraries="allowed")
+    reference = Trace(works=operators(addmm=1000, relu=1000), busy_us=10.0, call_us=10.0)
+    found = objection([call], declared_kernels(""), policy, on_gpu=False, reference=reference)
     assert reason in str(found)

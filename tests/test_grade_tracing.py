@@ -15,11 +15,11 @@ from kernelgen.grading.wire.trace import MAX_NAME, MAX_WORKS, Trace
 torch = pytest.importorskip("torch")
 
 
-def traced(function: Callable[[], object]) -> Trace:
+def traced(function: Callable[[], object], *, follows: bool = False) -> Trace:
     from kernelgen.grading.kernels.tracing import Tracer
 
     tracer = Tracer("cpu")
-    tracer.start()
+    tracer.start(follows=follows)
     marked = tracer.marked(function)
     torch.zeros(3).exp()  # outside of the marked call
     marked()
@@ -76,6 +76,24 @@ def test_operators_in_other_threads_are_recorded() -> None:
         thread.join()
 
     assert "aten::mm" in names(traced(forward))
+    assert elements(traced(forward, follows=True)) == {}
+
+
+def test_what_is_followed_is_told_from_what_is_only_recorded() -> None:
+    x, linear = torch.randn(4, 16), torch.nn.Linear(16, 16)
+
+    def forward() -> None:
+        y = linear(x)
+        with torch._C._DisableTorchDispatch():  # noqa: SLF001 (as a candidate may)
+            y = y.exp()
+        y + x.mean()
+
+    recorded, followed = elements(traced(forward)), traced(forward, follows=True)
+    computing = {"aten::addmm", "aten::exp", "aten::add", "aten::sum"}
+    assert computing <= recorded.keys()
+    hidden = {name for name, size in recorded.items() if elements(followed).get(name, 0) < size}
+    assert hidden & computing == {"aten::exp"}
+    assert not followed.missing
 
 
 def test_a_call_without_operators_has_an_empty_trace() -> None:

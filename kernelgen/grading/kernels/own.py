@@ -49,17 +49,23 @@ _TOLD = 4
 _TAKES_PARAMETERS = re.compile(r"conv|norm|linear", re.IGNORECASE)
 # Operators of which the result may be the operand, element by element.
 _LEAVES = re.compile(r"lu|clamp|hardtanh|threshold|mish|softplus|m(ax|in)imum|where|mask|drop|abs")
+# Operators that count as computing beside a reference, and only move values.
+_MOVES = re.compile(r"flip\w*|roll|rot90|tile|repeat|gather|index(_select)?|\w*(cat|stack|pad\w*)")
 
 Span = tuple[float, float]
 
 
 class TracedCall(msgspec.Struct, frozen=True, kw_only=True):
-    """A verified call of the main case and what ran in it; `by_torch` as of a trace."""
+    """A verified call of the main case and what ran in it; `by_torch` as of a trace.
+
+    `followed` are the operators that were followed in such a call, None if that is not known.
+    """
 
     trace: Trace
     output_elements: int
     output_bytes: int
     by_torch: bool | None = None
+    followed: tuple[Work, ...] | None = None
 
 
 class Policy(msgspec.Struct, frozen=True, kw_only=True):
@@ -281,12 +287,29 @@ def _host_decoy(call: TracedCall, works: Sequence[AttributedWork], reference: Tr
     much_of_its_own = own_work_us > max(_OWN_HOST_US, _OWN_HOST_SHARE * worked_us)
     if repeated and not leaves_more and not much_of_its_own:
         return f"forward {_calls_alike(repeated)}; {did}"
+    if (others := _unfollowed(call, reference)) and not much_of_its_own:
+        return (
+            f"torch's {', '.join(others[:_TOLD])} may make the outputs unseen: not all operators "
+            "that run could be followed, as in another thread, or where a mode is turned off; call "
+            f"them in forward's thread, as they are; {did}"
+        )
     if own_us * _HOST_BYTES_PER_US < call.output_bytes:
         return (
             f"{own_us:.1f} us of forward are not torch's operators, too little to write the output "
             f"of {call.output_bytes} bytes once; {did}"
         )
     return None
+
+
+def _unfollowed(call: TracedCall, reference: Trace) -> tuple[str, ...]:
+    """Return operators that the reference does not call, where not all could be followed, or ()."""
+    if call.followed is None:
+        return ()
+    ran, seen = _sizes(call.trace.works), _sizes(call.followed)
+    others = {name for name in ran.keys() - _sizes(reference.works) if not _MOVES.fullmatch(name)}
+    hidden = any(seen.get(name, 0) < _SAME_SIZE * size for name, size in ran.items())
+    enough = sum(ran[name] for name in others) >= call.output_elements
+    return tuple(sorted(others)) if hidden and enough else ()
 
 
 def _may_leave_values(called: Sequence[Work], reference: Sequence[Work]) -> bool:

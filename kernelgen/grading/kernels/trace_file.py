@@ -5,12 +5,14 @@ The file is the one form in which every version of torch gives launch sizes and 
 
 import math
 from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
 from kernelgen.grading.kernels.names import is_torch_operator, operator_computes
 from kernelgen.grading.wire.trace import MAX_NAME, MAX_RUNS, MAX_WORKS, Run, Trace, Work, covered
 
 FORWARD = "kernelgen: forward"
+FOLLOWED = "kernelgen: followed"  # around an operator that a follower has seen
 _COMPILED = (
     "Torch-Compiled Region",
     "## Call CompiledFxGraph",
@@ -26,8 +28,15 @@ _CLOCK_SLACK_US = 1.0
 Event = dict[str, Any]
 
 
-def read_traces(document: dict[str, Any], device: str) -> tuple[Trace, ...]:
+def read_traces(
+    document: dict[str, Any], device: str, within: str | None = None
+) -> tuple[Trace, ...]:
     """Return what ran on behalf of each forward that the trace marks.
+
+    Args:
+        document: the file.
+        device: `cuda` or `cpu`.
+        within: a mark; on a CPU, only operators within one are returned.
 
     Raises:
         ValueError: the trace marks no forward.
@@ -35,7 +44,7 @@ def read_traces(document: dict[str, Any], device: str) -> tuple[Trace, ...]:
     """
     events = [event for event in document["traceEvents"] if event.get("ph") == "X"]
     marks = [e for e in events if e["name"] == FORWARD and e.get("cat") == "user_annotation"]
-    read = _device_trace if device == "cuda" else _host_trace
+    read = _device_trace if device == "cuda" else partial(_host_trace, within=within)
     traces = tuple(read(events, mark["ts"], _end(mark)) for mark in marks)
     if not traces:
         raise ValueError("the trace marks no call of forward")
@@ -120,7 +129,7 @@ def _device_work(event: Event) -> Work:
     )
 
 
-def _host_trace(events: list[Event], begin: float, end: float) -> Trace:
+def _host_trace(events: list[Event], begin: float, end: float, within: str | None) -> Trace:
     inside = _inside(events, begin, end)
     spans = [
         (event["ts"], _end(event))
@@ -128,7 +137,7 @@ def _host_trace(events: list[Event], begin: float, end: float) -> Trace:
         if is_torch_operator(event["name"]) or event["name"].startswith(_COMPILED)
     ]
     return Trace(
-        works=_together(_operators(events, begin, end)),
+        works=_together(_operators(events, begin, end, within)),
         busy_us=covered(spans),
         call_us=max(0.0, end - begin),
     )
@@ -138,18 +147,20 @@ def _inside(events: list[Event], begin: float, end: float) -> list[Event]:
     return [
         event
         for event in events
-        if (event.get("cat") == "cpu_op" or event["name"].startswith(_COMPILED))
+        if (event.get("cat") == "cpu_op" or event["name"].startswith((*_COMPILED, FOLLOWED)))
         and event["ts"] >= begin - _CLOCK_SLACK_US
         and _end(event) <= end + _CLOCK_SLACK_US
     ]
 
 
-def _operators(events: list[Event], begin: float, end: float) -> list[Work]:
+def _operators(
+    events: list[Event], begin: float, end: float, within: str | None = None
+) -> list[Work]:
     """Return what the host called in forward, each thread's by itself."""
     threads: dict[Any, list[Event]] = {}
     for event in _inside(events, begin, end):
         threads.setdefault(event["tid"], []).append(event)
-    return [work for of_thread in threads.values() for work in _nested(of_thread)]
+    return [work for of_thread in threads.values() for work in _nested(of_thread, within)]
 
 
 class _Frame:
@@ -171,14 +182,15 @@ class _Frame:
         )
 
 
-def _nested(events: list[Event]) -> list[Work]:
+def _nested(events: list[Event], within: str | None) -> list[Work]:
     """Return one thread's operators, each with the time spent in none that it called."""
     works: list[Work] = []
     open_frames: list[_Frame] = []
 
     def close() -> None:
         frame = open_frames.pop()
-        works.append(frame.work())
+        if not within or any(outer.event["name"] == within for outer in open_frames):
+            works.append(frame.work())
         if open_frames:
             outer = open_frames[-1]
             outer.inner_us += float(frame.event["dur"])

@@ -17,7 +17,7 @@ import torch
 from torch.autograd import profiler
 
 from kernelgen.grading.kernels.following import Follower
-from kernelgen.grading.kernels.trace_file import FORWARD, read_traces
+from kernelgen.grading.kernels.trace_file import FOLLOWED, FORWARD, read_traces
 from kernelgen.grading.wire.device_errors import is_device_loss
 from kernelgen.grading.wire.trace import MAX_NAME, Trace
 
@@ -45,8 +45,6 @@ class Tracer:
     def start(self, *, follows: bool = False) -> None:
         """Begin to record, or to follow calls."""
         self._follower = Follower() if follows else None
-        if follows:
-            return
         os.environ.setdefault("KINETO_LOG_LEVEL", _SILENT)
         self._missing, self._cpu_us = "", []
         try:
@@ -68,16 +66,15 @@ class Tracer:
         self, function: Callable[[], ReturnedT], inputs: Any = None
     ) -> Callable[[], ReturnedT]:
         """Return the function, marked in the trace while there is one."""
-        if self._follower is not None:
-            return partial(self._follower.call, function, inputs)
         if self._profile is None:
             return function
+        call = partial(self._follower.call, function, inputs) if self._follower else function
 
         def called() -> ReturnedT:
             begin = process_time()
             try:
                 with profiler.record_function(FORWARD):
-                    return function()
+                    return call()
             finally:
                 self._cpu_us.append((process_time() - begin) * 1e6)
 
@@ -89,15 +86,20 @@ class Tracer:
             self._after.fill_(0)
 
     def stop(self) -> tuple[Trace, ...]:
-        """End recording, once the device has finished; return what ran in each marked call."""
+        """End recording, once the device has finished; return what ran in each marked call.
+
+        Of calls that were followed, return what was in the last one.
+        """
         follower, self._follower = self._follower, None
-        if follower is not None:
-            return (Trace(by_torch=follower.by_torch),)
         profile, self._profile, self._after = self._profile, None, None
         if profile is None:
             return (Trace(missing=self._missing),)
         try:
-            traces = read_traces(_ended(profile, self._folder), self._device)
+            within = FOLLOWED if follower else None
+            traces = read_traces(_ended(profile, self._folder), self._device, within)
+            if follower:
+                told = {"by_torch": follower.by_torch, "missing": follower.missing}
+                return (msgspec.structs.replace(traces[-1], **told),)
             pairs = zip(traces, self._cpu_us, strict=True)
             return tuple(msgspec.structs.replace(trace, cpu_us=us) for trace, us in pairs)
         except Exception as error:  # noqa: BLE001 (a profiler fails in many ways; none is a verdict)

@@ -87,9 +87,8 @@ class KernelCheck:
 
     def add_followed(self, found: Trace) -> None:
         """Take in what a call was found to be that was followed, before there is a batch."""
-        self._calls = [
-            msgspec.structs.replace(call, by_torch=found.by_torch) for call in self._calls
-        ]
+        told = {"by_torch": found.by_torch, "followed": None if found.missing else found.works}
+        self._calls = [msgspec.structs.replace(call, **told) for call in self._calls]
 
     @property
     def recorded(self) -> float:

@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from functools import partial
+from statistics import median
 from typing import Protocol
 
 from kernelgen.grading.timing.waits import BatchTime, Waits
@@ -76,20 +77,22 @@ class Looks:
         slower, found = 0.0, list[bool]()
         calls, beside = 1, Waits(timed.device, timed.claim, 1) if timed else None
         self._run(calls, contextlib.nullcontext)  # the first one takes longer
-        shortest = self._run(calls, contextlib.nullcontext)
+        waits_ms = [self._run(calls, contextlib.nullcontext).wait_ms]
         for _ in range(_MOST_BATCHES):
-            if shortest.wait_ms < _BATCH_MS and calls < self._most_calls:
+            if min(waits_ms) < _BATCH_MS and calls < self._most_calls:
                 calls = min(2 * calls, self._most_calls)
-                shortest = self._run(calls, contextlib.nullcontext)
+                waits_ms = [self._run(calls, contextlib.nullcontext).wait_ms]
                 continue
-            # By the system's randomness, which no state in a process foretells.
-            at_ms = random.SystemRandom().uniform(_BEGUN * shortest.wait_ms, shortest.wait_ms)
+            # By the system's randomness, which no state in a process foretells. Beside other work,
+            # the way of a message takes longer as well.
+            usual_ms = median(waits_ms)
+            at_ms = random.SystemRandom().uniform(_BEGUN * usual_ms, usual_ms)
             batch = self._run(calls, partial(self._look_once, at_ms / 1e3, found))
-            shortest = min(shortest, batch, key=lambda one: one.wait_ms)
+            waits_ms.append(batch.wait_ms)
             odds = sum(told[one] for one in found)
             if timed and beside:
                 beside.batches.append(batch)
-                slower = (shortest.wait_ms - _NOISE_MS) / calls / timed.call_ms
+                slower = (min(waits_ms) - _NOISE_MS) / calls / timed.call_ms
                 slower /= beside.most_load()
             if odds < _SURE_OF_LESS and slower <= _AS_QUICK:
                 return ""
