@@ -21,7 +21,7 @@ from kernelgen.grading.queue.journal import Journal
 from kernelgen.grading.queue.queue import Queue
 from kernelgen.grading.supervisor.lane import Lane, open_oracles
 from kernelgen.grading.supervisor.oracles import Oracles
-from kernelgen.grading.supervisor.timing_lock import Displaced, LockStopped
+from kernelgen.grading.supervisor.timing_lock import Displaced
 from kernelgen.grading.verdict import Verdict
 
 # With fewer cores than this, a lane gets no cores of its own: a candidate's second thread would
@@ -219,8 +219,6 @@ class Crew(contextlib.AbstractContextManager["Crew"]):
         except Displaced:
             entry.alone = True
             queue.begin_again(entry, "another candidate was to be timed, and the GPU was busy")
-        except LockStopped:
-            queue.end(entry, LaneStopped())
         except Exception as error:  # noqa: BLE001 (whoever waits for the file gets it)
             queue.end(entry, error)
         finally:
