@@ -173,16 +173,7 @@ def _request(job: Job, offer: Offer) -> Request:
     assert problem is not None
     assert job.data is not None
     candidate = job.data.decode(errors="surrogateescape").encode(errors="replace").decode()
-    rules = Rules(
-        time=options.time,
-        baselines=options.baselines,
-        timing_budget_s=options.timing_budget_s,
-        precision=options.precision,
-        max_samples=options.max_samples,
-        tolerance=options.tolerance,
-        require=options.require,
-        eval_mode=options.eval_mode,
-    )
+    rules = Rules(**{name: getattr(options, name) for name in Rules.__struct_fields__})
     return Request(candidate=candidate, rules=rules, **_problem(problem, offer))
 
 
