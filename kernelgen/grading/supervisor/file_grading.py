@@ -22,7 +22,6 @@ from kernelgen.grading.supervisor.blame import excuse, full_disk_reason
 from kernelgen.grading.supervisor.calls import Task
 from kernelgen.grading.supervisor.evidence import Evidence
 from kernelgen.grading.supervisor.oracles import Oracles
-from kernelgen.grading.supervisor.prebuilding import prebuild_solution
 from kernelgen.grading.supervisor.session import Session
 from kernelgen.grading.supervisor.timing_lock import Displaced
 from kernelgen.grading.supervisor.workers import ForkServer
@@ -142,9 +141,7 @@ class FileGrading:
             options=self._options,
             phase=self._phase,
             evidence=self._evidence,
-            prebuilt=lambda capability: prebuild_solution(
-                solution, problem, self._options, capability, server=server, stop=self._stop
-            ),
+            stop=self._stop,
         )
         if device == "cpu" and solution.wants == "cuda":
             reason = "the file's source is CUDA and it was to be graded on the CPU"

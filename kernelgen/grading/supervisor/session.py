@@ -20,7 +20,7 @@ from kernelgen.grading.supervisor.dialogue import Dialogue, Patience
 from kernelgen.grading.supervisor.main_case import MainCase, gpu_bytes
 from kernelgen.grading.supervisor.oracle_client import oracle_setup
 from kernelgen.grading.supervisor.oracles import Oracles, Preview
-from kernelgen.grading.supervisor.prebuilding import has_cores_aside
+from kernelgen.grading.supervisor.prebuilding import has_cores_aside, prebuild_solution
 from kernelgen.grading.supervisor.timing_lock import Displaced, Room, TimingLock
 from kernelgen.grading.supervisor.workers import ForkServer
 from kernelgen.grading.timing.quiet import Quiet
@@ -88,7 +88,7 @@ class Session:
         try:
             with oracles.expected(setup, environment):
                 ahead = oracles.preview(setup, environment, compiles=self._compiled_baselines())
-                self._build_ahead(gpu)
+                self._build_ahead(server, gpu)
                 known = ahead.result()
                 self._evidence.ready = known.ready
                 require_tools(self._solution)
@@ -206,7 +206,7 @@ class Session:
         names = wanted_baselines(self._options, self._device) if self._options.time else ()
         return tuple(name for name in names if BASELINES[name].mode is not None)
 
-    def _build_ahead(self, gpu: str) -> None:
+    def _build_ahead(self, server: ForkServer, gpu: str) -> None:
         """Compile what the candidate builds, or find it kept."""
         capability = capability_of(gpu) if self._device == "cuda" else None
         if self._device == "cuda" and capability is None:
@@ -215,7 +215,7 @@ class Session:
         aside = self._device == "cuda" and has_cores_aside()
         with contextlib.nullcontext() if aside else self._lock.working():
             self._phase("building")
-            self._prebuilt = self._task.prebuilt(capability)
+            self._prebuilt = prebuild_solution(self._task, capability, server)
         if self._prebuilt.warning:
             self._evidence.warn(self._prebuilt.warning)
 
