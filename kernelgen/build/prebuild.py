@@ -298,6 +298,7 @@ def _toolchain() -> str:
         _processor(),
         *heeded,
         *ours,
+        *slim_module.TEXTS,
     )
 
 

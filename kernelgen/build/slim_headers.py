@@ -40,65 +40,12 @@ _SPARED: Mapping[str, tuple[str, ...]] = {
     "ATen/TensorUtils.h": ("CheckedFrom", "TensorArg", "TensorGeometry", "TensorGeometryArg"),
 }
 _USE_THEM = ("ATen/native/", "torch/csrc/")
-_INSTEAD = """\
-#pragma once
-#include <ATen/core/Tensor.h>
-#include <c10/core/DeviceGuard.h>
-"""
-ALWAYS = """\
-#pragma once
-#define AT_PER_OPERATOR_HEADERS
-#include <algorithm>
-#include <array>
-#include <cmath>
-#include <cstdint>
-#include <cstdio>
-#include <cstdlib>
-#include <cstring>
-#include <functional>
-#include <iostream>
-#include <limits>
-#include <map>
-#include <memory>
-#include <mutex>
-#include <numeric>
-#include <optional>
-#include <sstream>
-#include <stdexcept>
-#include <string>
-#include <tuple>
-#include <unordered_map>
-#include <utility>
-#include <vector>
-#include <ATen/core/Tensor.h>
-#include <ATen/Dispatch.h>
-#include <ATen/TensorOperators.h>
-#include <c10/util/Exception.h>
-"""
-# The names that torch/types.h adds to those of namespace at.
-_NAMES = """\
-namespace torch {
-using namespace at;
-using std::nullopt;
-using std::optional;
-using Dtype = at::ScalarType;
-constexpr auto kUInt8 = at::kByte;
-constexpr auto kInt8 = at::kChar;
-constexpr auto kInt16 = at::kShort;
-constexpr auto kInt32 = at::kInt;
-constexpr auto kInt64 = at::kLong;
-constexpr auto kUInt16 = at::kUInt16;
-constexpr auto kUInt32 = at::kUInt32;
-constexpr auto kUInt64 = at::kUInt64;
-constexpr auto kFloat16 = at::kHalf;
-constexpr auto kFloat32 = at::kFloat;
-constexpr auto kFloat64 = at::kDouble;
-constexpr auto kU8 = kUInt8, kI8 = kInt8;
-constexpr auto kI16 = kInt16, kI32 = kInt32, kI64 = kInt64;
-constexpr auto kU16 = kUInt16, kU32 = kUInt32, kU64 = kUInt64;
-constexpr auto kF16 = kFloat16, kF32 = kFloat32, kF64 = kFloat64;
-}
-"""
+# Read when this is imported: where a candidate builds, the package is out of sight by then.
+TEXTS = tuple(
+    Path(__file__).with_name("slim").joinpath(name).read_text(encoding="utf-8")
+    for name in ("instead.h", "always.h", "names.h")
+)
+_INSTEAD, ALWAYS, _NAMES = TEXTS
 _CORE = "kernelgen_torch.h"
 _LONGEST_NAME = 200  # of an operator; a file's name has to be shorter than 256 bytes
 

@@ -47,7 +47,7 @@ def key_of(
 def _grader() -> str:
     """Return the digest of the package's own source."""
     folder = Path(kernelgen.__file__).resolve().parent
-    files = sorted(folder.rglob("*.py"))
+    files = sorted(file for file in folder.rglob("*") if file.suffix in {".py", ".h"})
     return digest("".join(digest(file.read_bytes()) for file in files))
 
 
