@@ -22,6 +22,14 @@ from kernelgen.grading.verdict import Run
 from kernelgen.problem.record import Problem
 
 _DEFAULTS = GradeOptions()
+_EXCLUSIVE = {
+    "--problem": ("--reference",),
+    "--baseline": ("--no-baseline", "--no-timing"),
+    "--quick": ("--baseline", "--no-baseline", "--no-timing", "--samples"),
+    "--build-cache": ("--no-build-cache", "--ray", "--remote"),
+    "--gpus": ("--device cpu", "--ray", "--remote"),
+    "--remote": ("--ray", "--device", "--sanitize", "--allow-import", "--memory-limit"),
+}
 _SENT_AT_ONCE = 16  # files; a service grades as many of them as it can
 
 
@@ -169,7 +177,7 @@ def command(  # noqa: PLR0913 - one parameter an option
 
     documents = Documents(**{name: given.pop(name) for name in Documents.__struct_fields__})
     runs = kernelbench.run_folders(paths, given)
-    asked = _options(gpus=gpus, cluster=cluster, remote=remote, **given)
+    asked = _options(gpus=gpus, **given)
     own = None if runs is None else runs.problems
     paths = paths if own is None else tuple(own)
     date = datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
@@ -252,8 +260,6 @@ def _options(  # noqa: PLR0913 - what the options of grading cannot take as it i
     build_cache: Path | None,
     no_build_cache: bool,
     gpus: tuple[str, ...] | None,
-    cluster: str | None,
-    remote: str | None,
     **given: Any,
 ) -> GradeOptions:
     """Return what a command line asks for.
@@ -261,34 +267,7 @@ def _options(  # noqa: PLR0913 - what the options of grading cannot take as it i
     Raises:
         UserError: options that exclude each other, or a value that cannot be used.
     """
-    exclusive = (
-        ("--problem", problem is not None, "--reference", reference is not None),
-        ("--baseline", bool(baselines), "--no-baseline", no_baseline),
-        ("--baseline", bool(baselines), "--no-timing", no_timing),
-        ("--build-cache", build_cache is not None, "--no-build-cache", no_build_cache),
-        ("--quick", quick, "--baseline", bool(baselines)),
-        ("--quick", quick, "--no-baseline", no_baseline),
-        ("--quick", quick, "--no-timing", no_timing),
-        ("--quick", quick, "--samples", samples is not None),
-        ("--gpus", gpus is not None, "--device cpu", given["device"] == "cpu"),
-        ("--gpus", gpus is not None, "--ray", cluster is not None),
-        ("--build-cache", build_cache is not None, "--ray", cluster is not None),
-        *(
-            (name, is_given, "--remote", remote is not None)
-            for name, is_given in (
-                ("--gpus", gpus is not None),
-                ("--ray", cluster is not None),
-                ("--device", given["device"] != _DEFAULTS.device),
-                ("--sanitize", given["sanitize"]),
-                ("--allow-import", bool(given["allow_imports"])),
-                ("--memory-limit", given["memory_limit_bytes"] is not None),
-                ("--build-cache", build_cache is not None),
-            )
-        ),
-    )
-    for one, one_given, other, other_given in exclusive:
-        if one_given and other_given:
-            raise UserError(f"{one} and {other} exclude each other; leave one of them out")
+    options.refuse_together(_EXCLUSIVE)
     for name in given["allow_imports"]:
         if not name.isidentifier():
             raise UserError(f"--allow-import {name}: not a top-level module name, such as triton")

@@ -99,9 +99,7 @@ def run_folders(paths: tuple[Path, ...], given: dict[str, Any]) -> RunFolders | 
         _refuse_without_checkout(**chosen)
         _refuse_runs(paths, given)
         return None
-    for name in ("problem", "reference"):
-        if given[name] is not None:
-            raise UserError(f"--{name} and --kernelbench exclude each other; leave one of them out")
+    options.refuse_together(dict.fromkeys(("--problem", "--reference"), ("--kernelbench",)))
     if given["device"] == "auto" and has_gpu_driver():
         given["device"] = "cuda"
     checkout = Checkout(path)

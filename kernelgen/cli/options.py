@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, get_args
 
@@ -196,6 +196,26 @@ def _not_both(context: click.Context, option: click.Parameter, value: bool) -> b
     if value and context.params.get("verbose" if option.name == "quiet" else "quiet"):
         raise UserError("--quiet and --verbose exclude each other; leave one of them out")
     return value
+
+
+def refuse_together(exclusive: Mapping[str, Sequence[str]]) -> None:
+    """Refuse options of the command that runs, or values of them such as `--device cpu`.
+
+    Args:
+        exclusive: option -> those that it does not go with, where both have another value than
+            usual.
+
+    Raises:
+        UserError: two do not go together.
+    """
+    context, given = click.get_current_context(), set[str]()
+    for option in context.command.params:
+        value = context.params.get(option.name or "")
+        if value not in (None, (), False, option.default):
+            given |= {option.opts[0], f"{option.opts[0]} {value}"}
+    for one, others in exclusive.items():
+        if one in given and (other := next(filter(given.__contains__, others), None)):
+            raise UserError(f"{one} and {other} exclude each other; leave one of them out")
 
 
 QUIET = click.option(
