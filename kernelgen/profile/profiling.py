@@ -7,7 +7,6 @@ import msgspec
 
 from kernelgen.errors import ToolchainError, UserError
 from kernelgen.grading.judged import Judged
-from kernelgen.grading.launch import scratch_folder
 from kernelgen.grading.options import GradeOptions
 from kernelgen.grading.supervisor import explain
 from kernelgen.grading.supervisor.containment import plan_for
@@ -24,6 +23,7 @@ from kernelgen.profile.profile_host import FACTS, FAILED
 from kernelgen.profile.record import Facts, Profile, ProfileOptions
 from kernelgen.sandbox.contained import Ended
 from kernelgen.sandbox.survey import require_namespaces
+from kernelgen.scratch import temporary_folder
 from kernelgen.solution.contract import check_contract
 from kernelgen.solution.file import SolutionFile, read_solution
 
@@ -55,7 +55,7 @@ def profile(path: Path, options: ProfileOptions, phase: Callable[[str], None]) -
     if not survey.devices:
         raise ToolchainError(f"no GPU to profile on: {survey.reason}; run it where there is one")
     require_tools(solution)
-    with scratch_folder() as scratch:
+    with temporary_folder() as scratch:
         inside = _workplace(solution, problem, options, scratch)
         reference = problem.reference_source(case, _DEVICE)
         write_request(solution, problem, reference, _DEVICE, inside.folder)

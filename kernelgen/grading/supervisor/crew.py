@@ -14,7 +14,6 @@ from typing import Any
 
 import msgspec
 
-from kernelgen.grading.launch import scratch_folder
 from kernelgen.grading.options import Observer
 from kernelgen.grading.queue.job import AnyLane, Entry, Job, LaneLost, LaneStopped
 from kernelgen.grading.queue.journal import Journal
@@ -23,6 +22,7 @@ from kernelgen.grading.supervisor.lane import Lane, open_oracles
 from kernelgen.grading.supervisor.oracles import Oracles
 from kernelgen.grading.supervisor.timing_lock import Displaced
 from kernelgen.grading.verdict import Verdict
+from kernelgen.scratch import temporary_folder
 
 # With fewer cores than this, a lane gets no cores of its own: a candidate's second thread would
 # find none.
@@ -149,7 +149,7 @@ class Crew(contextlib.AbstractContextManager["Crew"]):
     def _start_shared(self) -> None:
         """Start what lanes share."""
         for gpu in dict.fromkeys(self._gpus or ("",)):
-            scratch = self._held.enter_context(scratch_folder())
+            scratch = self._held.enter_context(temporary_folder())
             oracles = open_oracles(scratch, compiles=self._compiles)
             self._oracles[gpu] = self._held.enter_context(contextlib.closing(oracles))
 
@@ -163,7 +163,7 @@ class Crew(contextlib.AbstractContextManager["Crew"]):
         """
         # On Linux this is the calling thread's own affinity, which what it starts inherits.
         os.sched_setaffinity(0, self._cores[number])
-        with scratch_folder() as scratch, Lane(scratch, self._oracles[gpu]) as lane:
+        with temporary_folder() as scratch, Lane(scratch, self._oracles[gpu]) as lane:
             yield lane
 
     def _work(self, number: int, gpu: str) -> None:
