@@ -171,9 +171,8 @@ class Crew(contextlib.AbstractContextManager["Crew"]):
         unopened = None
         try:
             with contextlib.suppress(LaneStopped):
-                lost = True
-                while lost:
-                    lost = self._loses_lane(number, gpu)
+                while self._loses_lane(number, gpu):
+                    pass
         except Exception as error:  # noqa: BLE001 (the outermost frame of a thread)
             unopened = error
         finally:

@@ -107,26 +107,24 @@ class Session:
         self, server: ForkServer, oracles: Oracles, setup: m.SetUpOracle, known: Preview
     ) -> None:
         dialogue = self._dialogue
-        displaceable = contextlib.ExitStack()
         try:
             contained = self._start_host()
-            displaceable.enter_context(self._lock.endable(self._displace))
-            imported_s = self._import()
-            environment = dialogue.environment
-            size = known.tensor_bytes
-            cheap = not self._compiled_baselines() and size is not None and size <= _CHEAP_BYTES
-            waiting = self._tell_of_waiting
-            # Releases the exclusive lock after both workers have freed their memory.
-            with (
-                contextlib.ExitStack() as held,
-                oracles.lend(setup, environment, waiting, cheap=cheap) as oracle,
-            ):
-                if contained.level != "namespaces":
-                    # It may have been within the candidate's reach.
-                    oracle.healthy = False
-                with dialogue.with_oracle(oracle):
-                    oracle.ask(setup)
-                    self._check_cases(oracles.room, known, imported_s, held)
+            with self._lock.endable(self._displace):
+                imported_s = self._import()
+                size = known.tensor_bytes
+                cheap = not self._compiled_baselines() and size is not None and size <= _CHEAP_BYTES
+                waiting = self._tell_of_waiting
+                # Releases the exclusive lock after both workers have freed their memory.
+                with (
+                    contextlib.ExitStack() as held,
+                    oracles.lend(setup, dialogue.environment, waiting, cheap=cheap) as oracle,
+                ):
+                    if contained.level != "namespaces":
+                        # It may have been within the candidate's reach.
+                        oracle.healthy = False
+                    with dialogue.with_oracle(oracle):
+                        oracle.ask(setup)
+                        self._check_cases(oracles.room, known, imported_s, held)
         except KernelgenFault as fault:
             if dialogue.has_host and not server.running:
                 # Nothing else has a reason to: the server is small, and the candidate was running.
@@ -134,7 +132,6 @@ class Session:
                 raise Judged(Status.TAMPERED, reason) from fault
             raise
         finally:
-            displaceable.close()
             self._evidence.printed = dialogue.close()
 
     def _check_cases(
