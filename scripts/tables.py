@@ -21,9 +21,9 @@ from kernelgen.grading.verdict import Run, Verdict
 from kernelgen.lint.record import SCHEMA_VERSION, CaseLint, Lint
 from kernelgen.problem.record import digest
 from kernelgen.report import columns
+from kernelgen.report.json_report import read_run
 from kernelgen.report.printable import printable
 from kernelgen.report.progress import progress
-from kernelgen.report.reading import read_run
 from kernelgen.report.suite import baselines_of, mean_speedup
 from kernelgen.report.table import Column
 

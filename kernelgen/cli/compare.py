@@ -9,7 +9,7 @@ from kernelgen.comparison.comparing import compare
 from kernelgen.comparison.table import show, show_models
 from kernelgen.errors import ExitCode
 from kernelgen.report.console import show_and_write
-from kernelgen.report.reading import read_run
+from kernelgen.report.json_report import read_run
 
 
 @click.command("compare")

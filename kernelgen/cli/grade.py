@@ -168,10 +168,10 @@ def command(  # noqa: PLR0913 - one parameter an option
     from kernelgen.grading.supervisor.crew import Crew
     from kernelgen.grading.supervisor.grade import grade, usual_jobs
     from kernelgen.report.console import console_for
+    from kernelgen.report.json_report import Recorded
     from kernelgen.report.outcome import exit_code
     from kernelgen.report.planned import with_plans
     from kernelgen.report.progress import progress
-    from kernelgen.report.reading import Recorded
     from kernelgen.report.run_table import show
     from kernelgen.report.timeline import Timeline
 

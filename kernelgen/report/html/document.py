@@ -19,9 +19,9 @@ from kernelgen.report.console import tracked
 from kernelgen.report.html.highlight import highlighted
 from kernelgen.report.html.overview import across_of, charts_of, counts_of, short
 from kernelgen.report.html.solution import cut, entries_of, gist, log_end, subject_table
+from kernelgen.report.json_report import Recorded, as_one
 from kernelgen.report.outcome import title
 from kernelgen.report.printable import printable_block
-from kernelgen.report.reading import Recorded, as_one
 from kernelgen.report.suite import suite_facts
 from kernelgen.report.table import kernelbench_name
 

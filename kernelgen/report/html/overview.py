@@ -13,8 +13,8 @@ from kernelgen.grading.timing.times import Speedup
 from kernelgen.grading.verdict import Status, Verdict
 from kernelgen.report.columns import Tone, tone
 from kernelgen.report.html.solution import Entry
+from kernelgen.report.json_report import Recorded
 from kernelgen.report.numbers import times
-from kernelgen.report.reading import Recorded
 from kernelgen.report.suite import baselines_of, speedup_over
 from kernelgen.report.table import number_order
 
