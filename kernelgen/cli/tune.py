@@ -8,7 +8,7 @@ import msgspec
 
 from kernelgen.cli import options
 from kernelgen.errors import ExitCode
-from kernelgen.grading.queue.identity import versions
+from kernelgen.grading.queue.job import versions
 from kernelgen.grading.verdict import SCHEMA_VERSION, UNKNOWN_TIME, Run, Verdict
 from kernelgen.problem.library import load_problem
 from kernelgen.problem.record import Backend

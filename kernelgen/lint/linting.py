@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from kernelgen.grading.judged import Judged
-from kernelgen.grading.queue.identity import versions
+from kernelgen.grading.queue.job import versions
 from kernelgen.grading.supervisor.oracle_client import OracleClient, oracle_setup
 from kernelgen.grading.supervisor.workers import ForkServer
 from kernelgen.grading.wire import messages as m

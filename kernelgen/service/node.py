@@ -19,8 +19,7 @@ from kernelgen.build.store import BuildStore
 from kernelgen.build.toolchain import builds_folder
 from kernelgen.errors import KernelgenFault
 from kernelgen.grading.options import GradeOptions, compiles_baselines
-from kernelgen.grading.queue.identity import devices, release
-from kernelgen.grading.queue.job import Job
+from kernelgen.grading.queue.job import Job, devices, release
 from kernelgen.grading.supervisor.crew import Crew
 from kernelgen.grading.supervisor.grade import require_tools, usual_jobs
 from kernelgen.grading.verdict import Verdict

@@ -47,7 +47,7 @@ class Crew(contextlib.AbstractContextManager["Crew"]):
 
     Attributes:
         lanes: how many files are graded at once.
-        devices: that verdicts depend on, as `identity.devices`; None are this machine's.
+        devices: that verdicts depend on, as `job.devices`; None are this machine's.
     """
 
     def __init__(

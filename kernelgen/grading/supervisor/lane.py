@@ -9,8 +9,7 @@ import threading
 from pathlib import Path
 
 from kernelgen.grading.options import Phase
-from kernelgen.grading.queue.identity import versions
-from kernelgen.grading.queue.job import Job, LaneStopped
+from kernelgen.grading.queue.job import Job, LaneStopped, versions
 from kernelgen.grading.supervisor.file_grading import FileGrading
 from kernelgen.grading.supervisor.oracles import Oracles
 from kernelgen.grading.supervisor.timing_lock import TimingLock
