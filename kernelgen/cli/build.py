@@ -20,11 +20,10 @@ from kernelgen.grading.verdict import Owner
 from kernelgen.hardware.device import usable_cores
 from kernelgen.problem.library import load_problem, problem_names
 from kernelgen.problem.text import encodable
-from kernelgen.report.console import console_for, keep_lines_whole
+from kernelgen.report.console import Column, console_for, keep_lines_whole, print_table
 from kernelgen.report.json_report import write
 from kernelgen.report.outcome import code_of_failures
 from kernelgen.report.printable import printable, printable_lines
-from kernelgen.report.table import Column, print_table
 from kernelgen.solution.file import SolutionFile, read_solution
 
 _SCHEMA = 1

@@ -50,11 +50,10 @@ def command(  # noqa: PLR0913 - one parameter an option
     Exit code: 0 the search is over, 1 the present schedule fails, 2 a mistake in the command or in
     the problem file, 3 no GPU or the grader's fault, 130 interrupted.
     """
-    from kernelgen.report.console import console_for, show_and_write
+    from kernelgen.report.console import Line, console_for, print_line, show_and_write
     from kernelgen.report.outcome import CODE_BY_OWNER, failure_lines
     from kernelgen.report.progress import Said, progress_of, verdict_said
     from kernelgen.report.run_table import show
-    from kernelgen.report.table import Line, print_line
     from kernelgen.tuning.search import Target, closing, grader, tune
 
     problem = load_problem(name)

@@ -10,9 +10,7 @@ from rich.console import Console
 from kernelgen.comparison.record import Compared, Comparison, Outcome
 from kernelgen.errors import ExitCode
 from kernelgen.report.columns import Tone, decimal, speedup_text
-from kernelgen.report.plan import cut
-from kernelgen.report.printable import printable
-from kernelgen.report.table import (
+from kernelgen.report.console import (
     Column,
     Line,
     indented,
@@ -21,6 +19,8 @@ from kernelgen.report.table import (
     print_table,
     problem_of,
 )
+from kernelgen.report.plan import cut
+from kernelgen.report.printable import printable
 
 _FAILURES = (Outcome.BROKE, Outcome.REGRESSED, Outcome.NOT_JUDGED)
 _OTHER_MACHINES = "warning: other machines, whose times say little"

@@ -6,10 +6,10 @@ from functools import partial
 
 from kernelgen.grading.timing.times import CANDIDATE, Speedup, Timing
 from kernelgen.grading.verdict import Owner, Verdict
+from kernelgen.report.console import Column
 from kernelgen.report.numbers import of_allowed
 from kernelgen.report.printable import printable
 from kernelgen.report.suite import speedup_over
-from kernelgen.report.table import Column
 
 HOST_BOUND = "*"
 

@@ -10,10 +10,10 @@ from rich.console import Console
 from kernelgen.errors import ExitCode
 from kernelgen.grading.verdict import Run, Verdict
 from kernelgen.report.columns import Tone
+from kernelgen.report.console import Column, Line, indented, print_line, print_table
 from kernelgen.report.outcome import place
 from kernelgen.report.printable import printable_lines
 from kernelgen.report.progress import Reporter, Said, progress_of
-from kernelgen.report.table import Column, Line, indented, print_line, print_table
 from kernelgen.selftest.corpus import Candidate, Kind, attack_classes
 
 _REASON_LINES = 6
