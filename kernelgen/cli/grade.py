@@ -36,11 +36,8 @@ _SENT_AT_ONCE = 16  # files; a service grades as many of them as it can
 @click.command("grade")
 @click.argument("paths", nargs=-1, required=True, type=options.PATH, metavar="PATH...")
 @options.problem("Grade on this problem; else a file's line `# problem: NAME` or its name tells.")
-@click.option(
-    "--reference",
-    type=options.PATH,
-    metavar="FILE.py",
-    help="Grade on this KernelBench file: Model, get_inputs, get_init_inputs.",
+@options.path(
+    "--reference", "FILE.py", "Grade on this KernelBench file: Model, get_inputs, get_init_inputs."
 )
 @options.DEVICE
 @options.ALLOW_IMPORT
@@ -50,24 +47,16 @@ _SENT_AT_ONCE = 16  # files; a service grades as many of them as it can
     type=click.Choice(("own_kernel", "anything")),
     help="In place of the problem's; anything takes files without a kernel of their own.",
 )
-@click.option(
-    "--eval-mode",
-    is_flag=True,
-    help="Grade both sides under eval(); else in training mode, as KernelBench does.",
+@options.flag(
+    "--eval-mode", "Grade both sides under eval(); else in training mode, as KernelBench does."
 )
-@click.option(
-    "--sanitize",
-    is_flag=True,
-    help="Also look for memory errors and races with compute-sanitizer, on a small case.",
+@options.flag(
+    "--sanitize", "Also look for memory errors and races with compute-sanitizer, on a small case."
 )
 @options.with_options(*kernelbench.RUN_OPTIONS)
-@click.option(
-    "--quick",
-    is_flag=True,
-    help=f"While you write a kernel: {QUICK_SAMPLES} samples, no torch.compile.",
-)
+@options.flag("--quick", f"While you write a kernel: {QUICK_SAMPLES} samples, no torch.compile.")
 @options.BASELINE
-@click.option("--no-baseline", is_flag=True, help="Time the solution alone.")
+@options.flag("--no-baseline", "Time the solution alone.")
 @options.NO_TIMING
 @options.timing_budget("solution")
 @click.option(
@@ -101,11 +90,10 @@ _SENT_AT_ONCE = 16  # files; a service grades as many of them as it can
     metavar="URL",
     help="Grade by a kernelgen serve there, whose token KERNELGEN_TOKEN has; needs no GPU here.",
 )
-@click.option(
+@options.path(
     "--resume",
-    type=options.PATH,
-    metavar="RUN",
-    help="Append each verdict to this file as it is made, and make none again that is there: "
+    "RUN",
+    "Append each verdict to this file as it is made, and make none again that is there: "
     "the same command goes on after a kill.",
 )
 @options.seconds(
@@ -129,13 +117,12 @@ _SENT_AT_ONCE = 16  # files; a service grades as many of them as it can
     help="Act as if the GPU had this much memory, such as 24GB or 24GiB.",
 )
 @options.sandbox()
-@click.option(
+@options.path(
     "--build-cache",
-    type=options.PATH,
-    metavar="DIR",
-    help="Keep compiled extensions here for later runs; else in your cache folder.",
+    "DIR",
+    "Keep compiled extensions here for later runs; else in your cache folder.",
 )
-@click.option("--no-build-cache", is_flag=True, help="Keep none, and use none.")
+@options.flag("--no-build-cache", "Keep none, and use none.")
 @options.json()
 @options.with_options(*DOCUMENT_OPTIONS)
 @options.destination(

@@ -142,6 +142,21 @@ def _gpus(text: str) -> tuple[str, ...]:
 _DEFAULTS = GradeOptions()
 
 
+def flag(name: str, text: str) -> Option:
+    """Return an option that is there or not."""
+    return click.option(name, is_flag=True, help=text)
+
+
+def path(name: str, metavar: str, text: str, *others: str, required: bool = False) -> Option:
+    """Return an option that takes a path; others are its short name or its parameter's."""
+    return click.option(name, *others, type=PATH, required=required, metavar=metavar, help=text)
+
+
+def numbers(name: str, field: str, metavar: str, text: str) -> Option:
+    """Return an option that takes numbers such as `1-10,23`."""
+    return click.option(name, field, type=numbers_of, metavar=metavar, help=text)
+
+
 def device(text: str) -> Option:
     """Return the option that names a device."""
     return click.option(
@@ -165,7 +180,7 @@ GPUS = click.option(
     metavar="all|0,2",
     help="Spread the solutions over these GPUs; else the first one grades all.",
 )
-NO_TIMING = click.option("--no-timing", is_flag=True, help="Judge correctness alone.")
+NO_TIMING = flag("--no-timing", "Judge correctness alone.")
 BASELINE = click.option(
     "--baseline",
     "baselines",
