@@ -42,10 +42,10 @@ _SENT_AT_ONCE = 16  # files; a service grades as many of them as it can
 @options.DEVICE
 @options.ALLOW_IMPORT
 @options.TOLERANCE
-@click.option(
+@options.choice(
     "--require",
-    type=click.Choice(("own_kernel", "anything")),
-    help="In place of the problem's; anything takes files without a kernel of their own.",
+    ("own_kernel", "anything"),
+    "In place of the problem's; anything takes files without a kernel of their own.",
 )
 @options.flag(
     "--eval-mode", "Grade both sides under eval(); else in training mode, as KernelBench does."

@@ -157,15 +157,16 @@ def numbers(name: str, field: str, metavar: str, text: str) -> Option:
     return click.option(name, field, type=numbers_of, metavar=metavar, help=text)
 
 
+def choice(name: str, values: Sequence[str], text: str, default: str | None = None) -> Option:
+    """Return an option that takes one of some words."""
+    shown = default is not None
+    kind = click.Choice(values)
+    return click.option(name, type=kind, default=default, show_default=shown, help=text)
+
+
 def device(text: str) -> Option:
     """Return the option that names a device."""
-    return click.option(
-        "--device",
-        type=click.Choice(("auto", "cuda", "cpu")),
-        default=_DEFAULTS.device,
-        show_default=True,
-        help=text,
-    )
+    return choice("--device", ("auto", "cuda", "cpu"), text, _DEFAULTS.device)
 
 
 def jobs(text: str) -> Option:
@@ -245,13 +246,7 @@ def verbose(text: str = "Every phase on stderr, a line each.") -> Option:
 
 def backend(text: str, default: Backend | None = None) -> Option:
     """Return the option that says what solutions are written in."""
-    return click.option(
-        "--backend",
-        type=click.Choice(("cuda", "cpp")),
-        default=default,
-        show_default=default is not None,
-        help=text,
-    )
+    return choice("--backend", ("cuda", "cpp"), text, default)
 
 
 def seconds(name: str, field: str, default: float | None, text: str) -> Option:
@@ -288,13 +283,7 @@ _CONTAINED = "auto contains solutions as far as this machine can; require refuse
 
 def sandbox(text: str = _CONTAINED) -> Option:
     """Return the option that says how a solution is contained."""
-    return click.option(
-        "--sandbox",
-        type=click.Choice(("auto", "require", "off")),
-        default=_DEFAULTS.sandbox,
-        show_default=True,
-        help=text,
-    )
+    return choice("--sandbox", ("auto", "require", "off"), text, _DEFAULTS.sandbox)
 
 
 def destination(name: str, text: str) -> Option:
