@@ -98,14 +98,12 @@ _SENT_AT_ONCE = 16  # files; a service grades as many of them as it can
 )
 @options.seconds(
     "--build-timeout",
-    "build_timeout_s",
     _DEFAULTS.build_timeout_s,
     "For importing and constructing a solution, compilation included.",
 )
 @options.CALL_TIMEOUT
 @options.seconds(
     "--candidate-timeout",
-    "candidate_timeout_s",
     _DEFAULTS.candidate_timeout_s,
     "For all that a solution does; else that for building, 10 calls and twice the timing.",
 )

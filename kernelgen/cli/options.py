@@ -249,11 +249,11 @@ def backend(text: str, default: Backend | None = None) -> Option:
     return choice("--backend", ("cuda", "cpp"), text, default)
 
 
-def seconds(name: str, field: str, default: float | None, text: str) -> Option:
-    """Return an option that takes seconds above 0, for a parameter such as `timeout_s`."""
+def seconds(name: str, default: float | None, text: str) -> Option:
+    """Return an option that takes seconds above 0; the parameter of `--timeout` is `timeout_s`."""
     return click.option(
         name,
-        field,
+        f"{name.removeprefix('--').replace('-', '_')}_s",
         type=Number("number of seconds", above_zero=True),
         default=default,
         show_default=True,
@@ -262,15 +262,13 @@ def seconds(name: str, field: str, default: float | None, text: str) -> Option:
     )
 
 
-CALL_TIMEOUT = seconds(
-    "--call-timeout", "call_timeout_s", _DEFAULTS.call_timeout_s, "For one call of a solution."
-)
+CALL_TIMEOUT = seconds("--call-timeout", _DEFAULTS.call_timeout_s, "For one call of a solution.")
 
 
 def timing_budget(whose: str) -> Option:
     """Return the option for the wall time of timed calls: of one solution, or of one point."""
     text = f"Wall time of one {whose}'s timed calls."
-    return seconds("--timing-budget", "timing_budget_s", _DEFAULTS.timing_budget_s, text)
+    return seconds("--timing-budget", _DEFAULTS.timing_budget_s, text)
 
 
 def problem(text: str) -> Option:

@@ -28,7 +28,6 @@ _DEFAULTS = ProfileOptions()
 )
 @options.seconds(
     "--timeout",
-    "timeout_s",
     _DEFAULTS.timeout_s,
     "For building and calling it, and again for the run under ncu.",
 )

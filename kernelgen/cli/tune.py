@@ -25,7 +25,6 @@ _BUDGET_S = 600.0
 @options.backend("Tune for the first GPU of this machine, or for its CPU.", "cuda")
 @options.seconds(
     "--budget",
-    "budget_s",
     _BUDGET_S,
     "Begin no further trial after this; two grades for a fair comparison follow.",
 )
