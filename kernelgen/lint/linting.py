@@ -13,10 +13,10 @@ from typing import Any
 
 import msgspec
 
-from kernelgen.grading.judged import Judged
 from kernelgen.grading.queue.job import versions
 from kernelgen.grading.supervisor.oracle_client import OracleClient, oracle_setup
 from kernelgen.grading.supervisor.workers import ForkServer
+from kernelgen.grading.verdict import Judged
 from kernelgen.grading.wire import messages as m
 from kernelgen.grading.wire.forking import USUAL_MODULES
 from kernelgen.lint.record import SCHEMA_VERSION, CaseLint, Lint

@@ -6,14 +6,13 @@ from pathlib import Path
 import msgspec
 
 from kernelgen.errors import ToolchainError, UserError
-from kernelgen.grading.judged import Judged
 from kernelgen.grading.options import GradeOptions
 from kernelgen.grading.supervisor import explain
 from kernelgen.grading.supervisor.containment import plan_for
 from kernelgen.grading.supervisor.session import require_tools
 from kernelgen.grading.tools.one_call import write_request
 from kernelgen.grading.tools.workplace import Workplace, run_inside
-from kernelgen.grading.verdict import Status
+from kernelgen.grading.verdict import Judged, Status
 from kernelgen.grading.wire.messages import CandidateFailed
 from kernelgen.hardware.device import VISIBLE_GPUS, survey_gpus, visible_gpus
 from kernelgen.problem.library import load_problem

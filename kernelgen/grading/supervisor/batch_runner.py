@@ -3,12 +3,11 @@
 import contextlib
 import time
 
-from kernelgen.grading.judged import Judged
 from kernelgen.grading.supervisor.calls import CaseCalls, Task
 from kernelgen.grading.supervisor.dialogue import Dialogue, Patience, ReplyT
 from kernelgen.grading.timing.looks import Meanwhile
 from kernelgen.grading.timing.waits import BatchTime
-from kernelgen.grading.verdict import Status
+from kernelgen.grading.verdict import Judged, Status
 from kernelgen.grading.wire import messages as m
 from kernelgen.problem.record import MAIN_CASE
 

@@ -5,12 +5,11 @@ from collections.abc import Callable
 
 import msgspec
 
-from kernelgen.grading.judged import Judged
 from kernelgen.grading.options import GradeOptions
 from kernelgen.grading.precision import changed_pins
 from kernelgen.grading.supervisor.dialogue import Dialogue, ReplyT
 from kernelgen.grading.supervisor.evidence import Evidence, parameter_hint
-from kernelgen.grading.verdict import Status
+from kernelgen.grading.verdict import Judged, Status
 from kernelgen.grading.wire import messages as m
 from kernelgen.problem.record import Case, Device, Problem
 from kernelgen.solution.file import SolutionFile

@@ -15,7 +15,6 @@ from kernelgen.build.nvcc import Tools
 from kernelgen.build.solution_build import build_solution
 from kernelgen.build.toolchain import find_compiler, find_toolkit
 from kernelgen.errors import KernelgenFault, ToolchainError, UserError
-from kernelgen.grading.judged import Judged
 from kernelgen.grading.options import Phase
 from kernelgen.grading.queue.job import Job
 from kernelgen.grading.supervisor.blame import excuse, full_disk_reason
@@ -25,7 +24,7 @@ from kernelgen.grading.supervisor.oracles import Oracles
 from kernelgen.grading.supervisor.session import Session
 from kernelgen.grading.supervisor.timing_lock import Displaced
 from kernelgen.grading.supervisor.workers import ForkServer
-from kernelgen.grading.verdict import Owner, Status, Verdict
+from kernelgen.grading.verdict import Judged, Owner, Status, Verdict
 from kernelgen.problem.record import Device, Problem
 from kernelgen.problem.text import encodable
 from kernelgen.scratch import remove_tree

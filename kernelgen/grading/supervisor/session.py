@@ -10,7 +10,6 @@ import msgspec
 from kernelgen.build.prebuild import Prebuilt
 from kernelgen.build.toolchain import find_compiler, find_toolkit
 from kernelgen.errors import KernelgenFault, ToolchainError
-from kernelgen.grading.judged import Judged
 from kernelgen.grading.launch import cpu_threads
 from kernelgen.grading.options import BASELINES, wanted_baselines
 from kernelgen.grading.supervisor.blame import reconsider
@@ -27,7 +26,7 @@ from kernelgen.grading.timing.quiet import Quiet
 from kernelgen.grading.timing.waits import CROWDED
 from kernelgen.grading.tools.sanitizer import can_sanitize, sanitize
 from kernelgen.grading.tools.workplace import Workplace
-from kernelgen.grading.verdict import BuildRecord, Status
+from kernelgen.grading.verdict import BuildRecord, Judged, Status
 from kernelgen.grading.wire import messages as m
 from kernelgen.hardware.device import VISIBLE_GPUS, capability_of, visible_gpus
 from kernelgen.problem.record import Case
