@@ -80,7 +80,9 @@ def run_folders(paths: tuple[Path, ...], given: dict[str, Any]) -> RunFolders | 
         _refuse_without_checkout(**chosen)
         _refuse_runs(paths, given)
         return None
-    options.refuse_together(dict.fromkeys(("--problem", "--reference"), ("--kernelbench",)))
+    for name in ("problem", "reference"):
+        if given[name] is not None:
+            raise UserError(f"--{name} and --kernelbench exclude each other; leave one of them out")
     if given["device"] == "auto" and has_gpu_driver():
         given["device"] = "cuda"
     checkout = Checkout(path)
