@@ -229,13 +229,7 @@ def test_a_contained_candidate_does_not_see_the_cache(
     home = tmp_path / "home"
     path = keep(home / ".cache" / "kernelgen", calibration())
     monkeypatch.setenv("HOME", str(home))
-    plan = Plan(
-        level="namespaces",
-        landlock_abi=0,
-        scratch=str(tmp_path / "scratch"),
-        limits=None,
-        home=str(home),
-    )
+    plan = Plan(level="none", scratch=str(tmp_path / "scratch"), home=str(home))
     view = view_of(plan)
     assert not view.shows(str(path))
     assert view.shows("/usr/bin/env")

@@ -49,7 +49,7 @@ class Containment(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
 
 class Plan(Containment, frozen=True, kw_only=True):
-    """Containment to put around a process; without limits only with level `none`.
+    """Containment to put around a process.
 
     Attributes:
         scratch: its own folder, an absolute path. With namespaces it is memory of its own, and
@@ -70,3 +70,7 @@ class Plan(Containment, frozen=True, kw_only=True):
     home: str = ""
     imports: tuple[str, ...] = ()
     gpu: bool = True
+
+    def __post_init__(self) -> None:
+        if self.level != "none" and self.limits is None:
+            raise ValueError(f"a plan of level {self.level} without limits would contain nothing")
