@@ -195,15 +195,15 @@ def _show(build: SolutionBuild, console: Console) -> None:
 
 def _columns(build: SolutionBuild) -> list[Column[KernelResources]]:
     def number(heading: str, cell: Callable[[KernelResources], object]) -> Column[KernelResources]:
-        return Column(heading=heading, cell=lambda kernel: str(cell(kernel)), number=True)
+        return Column(heading, lambda kernel: str(cell(kernel)), number=True)
 
     def seconds(kernel: KernelResources) -> str:
         found = sum(run.seconds for run in build.compile_times if run.arch == kernel.arch)
         return f"{found:.1f}"
 
     return [
-        Column(heading="kernel", cell=lambda kernel: _short(kernel.name), name=True),
-        Column(heading="arch", cell=lambda kernel: kernel.arch),
+        Column("kernel", lambda kernel: _short(kernel.name), name=True),
+        Column("arch", lambda kernel: kernel.arch),
         number("regs", lambda kernel: kernel.registers),
         number("spilled B", lambda kernel: kernel.spill_store_bytes + kernel.spill_load_bytes),
         number("shared B", lambda kernel: kernel.shared_bytes),

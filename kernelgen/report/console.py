@@ -100,7 +100,7 @@ _GAP_CELLS = 2
 _ASCII_SIGNS = str.maketrans({"✓": "+", "✗": "x"})
 
 
-class Column(msgspec.Struct, Generic[Row], frozen=True, kw_only=True):
+class Column(msgspec.Struct, Generic[Row], frozen=True):
     """One column.
 
     Attributes:

@@ -106,7 +106,7 @@ def _lines_about(verdict: Verdict) -> Iterator[Line]:
 
 
 _Kind = tuple[str, Counter[Outcome]]
-_KIND: Column[_Kind] = Column(heading="kind", cell=lambda kind: kind[0])
+_KIND: Column[_Kind] = Column("kind", lambda kind: kind[0])
 
 
 def _outcomes(run: Run, kind: str) -> Counter[Outcome]:
@@ -115,12 +115,7 @@ def _outcomes(run: Run, kind: str) -> Counter[Outcome]:
 
 def _sum_of(outcome: Outcome) -> Column[_Kind]:
     rank = 0 if outcome in (Outcome.AS_EXPECTED, Outcome.MISS) else 1
-    return Column(
-        heading=outcome.words,
-        cell=lambda kind: str(kind[1][outcome] or ""),
-        number=True,
-        rank=rank,
-    )
+    return Column(outcome.words, lambda kind: str(kind[1][outcome] or ""), number=True, rank=rank)
 
 
 def _closing(run: Run, left_out: Mapping[str, str]) -> Iterator[Line]:
