@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from kernelgen.problem.library import load_problem as load_problem
     from kernelgen.problem.record import Problem as Problem
     from kernelgen.rendering.solution import render as render
-    from kernelgen.report.reading import read_run as read_run
+    from kernelgen.report.json_report import read_run as read_run
     from kernelgen.service.grader import Candidate as Candidate
     from kernelgen.service.grader import Grader as Grader
 
@@ -37,7 +37,7 @@ _HOMES = {
     "Verdict": "kernelgen.grading.verdict",
     "grade": "kernelgen.grading.supervisor.grade",
     "load_problem": "kernelgen.problem.library",
-    "read_run": "kernelgen.report.reading",
+    "read_run": "kernelgen.report.json_report",
     "render": "kernelgen.rendering.solution",
 }
 __all__ = ["__version__", *_HOMES]  # noqa: PLE0604 (they are names)

@@ -2,10 +2,11 @@
 
 import contextlib
 import os
+import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 # Variables that would make one precision's matrix products into another's, from outside.
 WEAKENING = ("NVIDIA_TF32_OVERRIDE", "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE")
@@ -46,6 +47,23 @@ def own_environment() -> dict[str, str]:
     """Return this process's environment for a process that runs no candidate."""
     kept = {name: text for name, text in os.environ.items() if name not in WEAKENING}
     return {**kept, "PYTHONPATH": python_path(os.environ)}
+
+
+def said_by(command: Sequence[str], timeout_s: float, **how: Any) -> bytes:
+    """Return what a command that reads nothing writes to standard output.
+
+    Args:
+        command: its words.
+        timeout_s: after it, it is killed.
+        how: environment, folder and standard error, as `subprocess.run` takes them.
+
+    Raises:
+        OSError: it cannot be started.
+        SubprocessError: it fails, or is killed.
+    """
+    how |= {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE}
+    said: bytes = subprocess.run(command, check=True, timeout=timeout_s, **how).stdout
+    return said
 
 
 @contextlib.contextmanager

@@ -16,6 +16,8 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from kernelgen.errors import KernelgenFault
+
 _PREFIX = "kernelgen-"
 _LOCK = ".in-use"
 
@@ -25,11 +27,15 @@ def temporary_folder() -> Iterator[Path]:
     """A folder that is gone afterwards; those of runs that were killed go first.
 
     Raises:
-        OSError: none can be made.
+        KernelgenFault: none can be made.
     """
     sweep()
-    # A candidate may leave files that cannot be removed: no reason to lose its verdict.
-    held = tempfile.TemporaryDirectory(prefix=_PREFIX, ignore_cleanup_errors=True)
+    try:
+        # A candidate may leave files that cannot be removed: no reason to lose its verdict.
+        held = tempfile.TemporaryDirectory(prefix=_PREFIX, ignore_cleanup_errors=True)
+    except OSError as error:
+        reason = "no folder for temporary files can be written; set TMPDIR to one that can"
+        raise KernelgenFault(f"{reason} ({error.strerror})") from error
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(held))
         stack.callback(remove_tree, folder)

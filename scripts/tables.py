@@ -21,11 +21,11 @@ from kernelgen.grading.verdict import Run, Verdict
 from kernelgen.lint.record import SCHEMA_VERSION, CaseLint, Lint
 from kernelgen.problem.record import digest
 from kernelgen.report import columns
+from kernelgen.report.console import Column
+from kernelgen.report.json_report import read_run
 from kernelgen.report.printable import printable
 from kernelgen.report.progress import progress
-from kernelgen.report.reading import read_run
 from kernelgen.report.suite import baselines_of, mean_speedup
-from kernelgen.report.table import Column
 
 HEADLINES = ("groupnorm", "rmsnorm", "softmax", "matmul", "linear_instancenorm_add_mul")
 """One problem of each family: README.md shows their times, and `make demo` grades them on a CPU."""

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from kernelgen.errors import KernelgenFault, UserError
 from kernelgen.grading.oracle.device import measure_quickly
-from kernelgen.hardware import measuring, rates, stopwatch
+from kernelgen.hardware import measuring, rates
 from kernelgen.hardware.calibration import encode, keep, look_up
 from kernelgen.hardware.identity import (
     cpu_identity,
@@ -25,7 +25,7 @@ from kernelgen.hardware.measuring import measure_apart
 from kernelgen.sandbox.record import Plan
 from kernelgen.sandbox.view import view_of
 
-TINY = stopwatch.Effort(copy_bytes=16 << 20, matrix_size=512, most=3, budget_s=0.01, warm_s=0.0)
+TINY = rates.Effort(copy_bytes=16 << 20, matrix_size=512, most=3, budget_s=0.01, warm_s=0.0)
 
 
 # --- measuring ------------------------------------------------------------------------------------
@@ -50,7 +50,7 @@ def test_without_formats_no_product_is_measured() -> None:
 
 def test_a_copy_reads_and_writes_every_byte(monkeypatch: pytest.MonkeyPatch) -> None:
     """By a clock that says 1 ms a piece of work: 32 MiB are moved in it."""
-    monkeypatch.setattr(stopwatch, "wall_times", lambda _work, count: [1e-3] * count)
+    monkeypatch.setattr(rates, "wall_times", lambda _work, count: [1e-3] * count)
     found = rates.measure("cpu", TINY, ("fp32",))
     assert found.copy_gbps.median == pytest.approx(2 * (16 << 20) / 1e6)
     assert found.write_gbps.median == pytest.approx((16 << 20) / 1e6)
@@ -70,7 +70,7 @@ def test_the_place_that_copies_fastest_counts(
 ) -> None:
     # The write comes last.
     times_s = iter([[each * 1e-3] * 3 for each in (*milliseconds, 0.5)])
-    monkeypatch.setattr(stopwatch, "wall_times", lambda _work, _count: next(times_s))
+    monkeypatch.setattr(rates, "wall_times", lambda _work, _count: next(times_s))
     monkeypatch.setattr(rates, "_free_bytes", lambda _device: 1 << 30)
     found = rates.measure("cpu", replace(TINY, places_s=places_s), ())
     assert next(times_s, None) is None
@@ -90,10 +90,10 @@ def test_places_are_different_buffers_first_and_other_distances_after_that(
             found.append((work.args[0], work.func.__self__))
         return [1e-3] * count
 
-    monkeypatch.setattr(stopwatch, "wall_times", noted)
+    monkeypatch.setattr(rates, "wall_times", noted)
     monkeypatch.setattr(rates, "_free_bytes", lambda _device: free_mib << 20)
     size, further = 16 << 20, 4 << 20
-    rates._memory_rates(size, "cpu", stopwatch.Stopwatch("cpu", replace(TINY, places_s=60.0)))  # noqa: SLF001
+    rates._memory_rates(size, "cpu", rates.Stopwatch("cpu", replace(TINY, places_s=60.0)))  # noqa: SLF001
     of = [source.untyped_storage().data_ptr() for source, _ in found]
     assert len(set(of)) == buffers
     assert [target.untyped_storage().data_ptr() for _, target in found] == (
@@ -229,13 +229,7 @@ def test_a_contained_candidate_does_not_see_the_cache(
     home = tmp_path / "home"
     path = keep(home / ".cache" / "kernelgen", calibration())
     monkeypatch.setenv("HOME", str(home))
-    plan = Plan(
-        level="namespaces",
-        landlock_abi=0,
-        scratch=str(tmp_path / "scratch"),
-        limits=None,
-        home=str(home),
-    )
+    plan = Plan(level="none", scratch=str(tmp_path / "scratch"), home=str(home))
     view = view_of(plan)
     assert not view.shows(str(path))
     assert view.shows("/usr/bin/env")
@@ -265,8 +259,8 @@ def test_phases_are_told_and_the_end_is_returned(
     *, quiet: bool, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     code = (
-        "import sys; from kernelgen.hardware import measuring, rates, stopwatch; "
-        "rates.THOROUGH['cpu'] = stopwatch.Effort(copy_bytes=16 << 20, matrix_size=512, most=3, "
+        "import sys; from kernelgen.hardware import measuring, rates; "
+        "rates.THOROUGH['cpu'] = rates.Effort(copy_bytes=16 << 20, matrix_size=512, most=3, "
         "budget_s=0.01, warm_s=0.0); measuring.main()"
     )
     monkeypatch.setattr(

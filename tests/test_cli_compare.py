@@ -18,8 +18,7 @@ from kernelgen.comparison.comparing import compare
 from kernelgen.comparison.record import Compared, Comparison, Outcome
 from kernelgen.comparison.table import show
 from kernelgen.grading.verdict import Run, Status, Verdict
-from kernelgen.report.json_report import write
-from kernelgen.report.reading import Recorded
+from kernelgen.report.json_report import Recorded, write
 
 DOCS = Path(__file__).parent.parent / "docs"
 PAGE = (DOCS / "compare.md").read_text(encoding="utf-8")

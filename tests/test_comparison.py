@@ -18,7 +18,7 @@ from kernelgen.grading.verdict import (
     Status,
     Verdict,
 )
-from kernelgen.report.reading import Recorded
+from kernelgen.report.json_report import Recorded
 
 CRASHED = failed(Status.CRASHED, "s.py")
 FAULT = failed(Status.GRADER_ERROR, "s.py")

@@ -5,11 +5,10 @@ from typing import ClassVar
 import msgspec
 import pytest
 
-from kernelgen.grading.judged import Judged
 from kernelgen.grading.timing.confirm import Confirming, batch_bytes_of
 from kernelgen.grading.timing.times import Confirmation
 from kernelgen.grading.timing.waits import BatchTime, Claim
-from kernelgen.grading.verdict import Status
+from kernelgen.grading.verdict import Judged, Status
 
 OVERHEAD_MS = 0.3
 REFERENCE_MS = 2.0

@@ -8,11 +8,10 @@ import pytest
 import torch
 
 from kernelgen.grading.correctness.compare import compare, relative_reference_error
-from kernelgen.grading.judged import ProblemFault
 from kernelgen.grading.oracle import exact
 from kernelgen.grading.oracle.reference import Reference
 from kernelgen.grading.oracle.soundness import require_sound
-from kernelgen.grading.verdict import Status
+from kernelgen.grading.verdict import ProblemFault, Status
 from kernelgen.grading.wire.generators import generator_states, set_generators
 
 # Each draws in another way; with float64's own draws, every result would be far from float32's.

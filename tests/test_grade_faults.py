@@ -12,7 +12,6 @@ import torch
 from test_grade_supervisor import alive, left_behind
 
 from kernelgen.build.capture import plan_to_build
-from kernelgen.grading.judged import Judged, ProblemFault
 from kernelgen.grading.options import GradeOptions
 from kernelgen.grading.oracle.service import refusal_of
 from kernelgen.grading.supervisor.blame import blame_for_memory, reconsider
@@ -20,7 +19,7 @@ from kernelgen.grading.supervisor.dialogue import Dialogue
 from kernelgen.grading.supervisor.grade import grade
 from kernelgen.grading.supervisor.oracle_client import stage_of
 from kernelgen.grading.supervisor.workers import Worker
-from kernelgen.grading.verdict import Owner, Run, Status, Verdict
+from kernelgen.grading.verdict import Judged, Owner, ProblemFault, Run, Status, Verdict
 from kernelgen.grading.wire import messages as m
 from kernelgen.grading.wire.device_errors import is_device_loss
 from kernelgen.problem.library import load_problem

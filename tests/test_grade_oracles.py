@@ -10,14 +10,13 @@ import pytest
 import torch
 
 from kernelgen.errors import KernelgenFault
-from kernelgen.grading.judged import Judged
 from kernelgen.grading.oracle import device
 from kernelgen.grading.oracle.device import OracleMemory
 from kernelgen.grading.supervisor.oracle_client import OracleClient, oracle_setup
 from kernelgen.grading.supervisor.oracles import Oracles
 from kernelgen.grading.supervisor.timing_lock import TimingLock
 from kernelgen.grading.timing.clock import Clock
-from kernelgen.grading.verdict import Status
+from kernelgen.grading.verdict import Judged, Status
 from kernelgen.grading.wire import messages as m
 from kernelgen.grading.wire.arena import open_arena
 from kernelgen.problem.library import load_problem

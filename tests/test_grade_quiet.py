@@ -2,10 +2,9 @@
 
 import pytest
 
-from kernelgen.grading.judged import Judged
 from kernelgen.grading.supervisor.calls import unsettled
 from kernelgen.grading.timing.quiet import MemoryLimits, Quiet
-from kernelgen.grading.verdict import Status
+from kernelgen.grading.verdict import Judged, Status
 from kernelgen.grading.wire.messages import Probed, Verified
 
 QUICK_MS = 10.0

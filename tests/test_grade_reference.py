@@ -6,11 +6,10 @@ import pytest
 import torch
 
 from kernelgen.grading.correctness.compare import compare, relative_reference_error
-from kernelgen.grading.judged import ProblemFault
 from kernelgen.grading.oracle import exact, footprint
 from kernelgen.grading.oracle.reference import Reference
 from kernelgen.grading.oracle.soundness import expect_sound, require_sound
-from kernelgen.grading.verdict import Status
+from kernelgen.grading.verdict import ProblemFault, Status
 
 SOURCE = """
 import torch

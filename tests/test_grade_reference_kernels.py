@@ -5,10 +5,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from kernelgen.grading.judged import Judged
 from kernelgen.grading.supervisor.evidence import Evidence
 from kernelgen.grading.supervisor.traced_calls import KernelCheck
-from kernelgen.grading.verdict import Status
+from kernelgen.grading.verdict import Judged, Status
 from kernelgen.grading.wire.messages import Tensors
 from kernelgen.grading.wire.trace import Trace, Work
 from kernelgen.grading.wire.tree import Scalar, TensorSpec

@@ -12,7 +12,7 @@ import pytest
 from test_grade_supervisor import HONEST, problem_of
 
 from kernelgen.grading.options import GradeOptions
-from kernelgen.grading.queue.identity import key_of
+from kernelgen.grading.queue.job import key_of
 from kernelgen.grading.queue.journal import Journal
 from kernelgen.grading.supervisor import crew
 from kernelgen.grading.supervisor.grade import grade

@@ -6,14 +6,13 @@ import msgspec
 import pytest
 from calibrations import calibration
 
-from kernelgen.grading.judged import Judged
 from kernelgen.grading.options import GradeOptions
 from kernelgen.grading.timing.limit import Work
 from kernelgen.grading.timing.quiet import MemoryLimits
 from kernelgen.grading.timing.sampling import TimedBlock, take_samples
 from kernelgen.grading.timing.summary import Observed, Traffic, require_possible, summarise
 from kernelgen.grading.timing.times import Confirmation
-from kernelgen.grading.verdict import Status
+from kernelgen.grading.verdict import Judged, Status
 
 TRAFFIC = Traffic(work=Work(minimal_bytes=2_000_000), method="invented")
 CONFIRMED = Confirmation(

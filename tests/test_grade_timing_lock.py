@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from kernelgen.grading.supervisor.timing_lock import DeviceLock, LockStopped, Room, TimingLock
+from kernelgen.grading.queue.job import LaneStopped
+from kernelgen.grading.supervisor.timing_lock import DeviceLock, Room, TimingLock
 
 UUID = "GPU-5f0c7f2e"
 
@@ -161,7 +162,7 @@ def test_a_wait_can_be_ended_and_a_lock_without_a_name_or_a_folder_is_free(tmp_p
     waiting.name(UUID)
     with held.alone(lambda: None):
         threading.Timer(0.05, waiting.stop).start()
-        with pytest.raises(LockStopped):
+        with pytest.raises(LaneStopped):
             waiting.share()
     for free in (DeviceLock(tmp_path), DeviceLock(tmp_path / "none"), DeviceLock(tmp_path)):
         free.name("../etc")
@@ -225,7 +226,7 @@ class Case:
                 if self._timed:
                     with lock.alone():
                         pass
-        except LockStopped:
+        except LaneStopped:
             self.ended.set()
 
     def is_inside(self) -> bool:

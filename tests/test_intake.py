@@ -10,10 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from kernelgen.grading.judged import Judged
 from kernelgen.grading.queue.journal import Journal
 from kernelgen.grading.supervisor.blame import excuse
-from kernelgen.grading.verdict import Owner, Run, Status
+from kernelgen.grading.verdict import Judged, Owner, Run, Status
 from kernelgen.report.json_report import decode
 from kernelgen.sandbox.environment import passed_on
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from kernelgen.grading.queue.identity import versions
+from kernelgen.grading.queue.job import versions
 from kernelgen.grading.verdict import Run, Status
 from kernelgen.problem.library import load_problem
 from kernelgen.solution.contract import check_contract

@@ -12,7 +12,7 @@ from report_runs import every_status, full, harmful, passed, run_of, wrong
 
 from kernelgen.grading.verdict import Verdict
 from kernelgen.report.html import document
-from kernelgen.report.reading import Recorded
+from kernelgen.report.json_report import Recorded
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page

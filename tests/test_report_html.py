@@ -35,7 +35,7 @@ from kernelgen.grading.verdict import KernelUse, Status, Verdict
 from kernelgen.report.html.document import page, shown
 from kernelgen.report.html.overview import across_of
 from kernelgen.report.html.solution import entries_of
-from kernelgen.report.reading import Recorded
+from kernelgen.report.json_report import Recorded
 from kernelgen.solution.file import RENDERED
 
 TIMES = "\N{MULTIPLICATION SIGN}"

@@ -22,8 +22,8 @@ from report_runs import (
 from kernelgen.cli.report import Documents
 from kernelgen.errors import UserError
 from kernelgen.grading.verdict import Owner, Status, Verdict
+from kernelgen.report.json_report import Recorded
 from kernelgen.report.junit import junit
-from kernelgen.report.reading import Recorded
 
 # Content that junit-10.xsd of Jenkins' xunit plugin allows, which GitLab and GitHub read too:
 # the children of an element, and its attributes, with those that it has to have.

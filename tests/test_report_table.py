@@ -13,9 +13,8 @@ from rich.console import Console
 from kernelgen.grading.timing.times import Limit, Speedup
 from kernelgen.grading.verdict import Owner, Run, Status, Verdict
 from kernelgen.report.columns import decimal
-from kernelgen.report.console import WIDTH
+from kernelgen.report.console import WIDTH, Column, print_table, short_names, shorten
 from kernelgen.report.run_table import ordered, show
-from kernelgen.report.table import Column, print_table, short_names, shorten
 
 
 @pytest.fixture(autouse=True)

@@ -16,8 +16,8 @@ from kernelgen.grading.timing.times import (
     Timing,
 )
 from kernelgen.grading.verdict import Status
+from kernelgen.report.console import print_line
 from kernelgen.report.details import details, remarkable, time_facts, time_remarks
-from kernelgen.report.table import print_line
 
 STEADY = Subject(what="the candidate", median_ms=5.304, quartiles_ms=(5.3, 5.31))
 EAGER = Subject(what="eager, TF32 off", median_ms=9.08, quartiles_ms=(9.07, 9.09))

@@ -24,8 +24,7 @@ from kernelgen.grading.supervisor.crew import Crew
 from kernelgen.grading.supervisor.servers import FORK_SERVER_CODE
 from kernelgen.grading.verdict import Run, Status
 from kernelgen.hardware.device import GpuSurvey, visible_gpus
-from kernelgen.report.json_report import decode
-from kernelgen.report.reading import read_run
+from kernelgen.report.json_report import decode, read_run
 from kernelgen.sandbox.tree import ancestors_of
 from kernelgen.selftest.corpus import Candidate, read_corpus
 from kernelgen.selftest.report import exit_code, progress, show

@@ -20,7 +20,7 @@ from test_grade_supervisor import HONEST, left_behind, problem_of
 
 from kernelgen.errors import KernelgenFault, UserError
 from kernelgen.grading.options import GradeOptions
-from kernelgen.grading.queue.identity import release
+from kernelgen.grading.queue.job import release
 from kernelgen.grading.queue.journal import Journal
 from kernelgen.grading.supervisor.grade import grade
 from kernelgen.grading.verdict import UNKNOWN_TIME, Owner, Status, Verdict

@@ -14,7 +14,7 @@ from test_service_http import FakeCrew, free_port, in_a_thread, settings
 
 from kernelgen.cli import program
 from kernelgen.errors import UserError
-from kernelgen.grading.queue.identity import release
+from kernelgen.grading.queue.job import release
 from kernelgen.grading.queue.journal import Journal
 from kernelgen.grading.verdict import Run, Status
 from kernelgen.service import http

@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 from torch.utils import cpp_extension
 
-from kernelgen.build.mendable import full_headers_may_mend
 from kernelgen.build.recipe import read_recipe
-from kernelgen.build.slim_headers import slim_headers
+from kernelgen.build.slim_headers import full_headers_may_mend, slim_headers
 from kernelgen.build.torch_build import SLIM_FOLDER, Ready, settle_builds, shorten_builds
 
 EXTENSION = "#include <torch/extension.h>\n"

@@ -12,10 +12,9 @@ from pathlib import Path, PurePath
 
 import msgspec
 
-from kernelgen.build.mendable import full_headers_may_mend
 from kernelgen.build.ptxas import KernelResources, parse_ptxas
 from kernelgen.build.recipe import Recipe
-from kernelgen.build.slim_headers import slim_headers
+from kernelgen.build.slim_headers import full_headers_may_mend, slim_headers
 from kernelgen.build.toolchain import HostCompiler, Toolkit, output_of
 from kernelgen.build.torch_build import SLIM_FOLDER, write_files
 from kernelgen.errors import UserError

@@ -21,9 +21,8 @@ from kernelgen.build import slim_headers as slim_module
 from kernelgen.build import torch_build as torch_build_module
 from kernelgen.build.capture import CaptureError, Tell
 from kernelgen.build.diagnostics import explain_build_error
-from kernelgen.build.mendable import full_headers_may_mend
 from kernelgen.build.recipe import Recipe
-from kernelgen.build.slim_headers import slim_headers, torch_headers
+from kernelgen.build.slim_headers import full_headers_may_mend, slim_headers, torch_headers
 from kernelgen.build.source import MOST_EXTENSIONS, CaptureRequest
 from kernelgen.build.store import BuildStore
 from kernelgen.build.toolchain import child_environment, find_compiler, find_toolkit
@@ -298,6 +297,7 @@ def _toolchain() -> str:
         _processor(),
         *heeded,
         *ours,
+        *slim_module.TEXTS,
     )
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 import msgspec
 
 from kernelgen.build.wheel_toolkit import INSTALL_NVCC, assemble, can_link, wheel_homes
+from kernelgen.child_python import said_by
 from kernelgen.errors import ToolchainError, UserError
 
 _PROBE_SECONDS = 30.0
@@ -195,18 +196,10 @@ def _first_version(command: list[str], environment: Mapping[str, str]) -> str | 
 def output_of(command: list[str], environment: Mapping[str, str] = os.environ) -> str:
     """Return what a command says, "" if it does not run or fails."""
     try:
-        done = subprocess.run(
-            command,
-            check=True,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            timeout=_PROBE_SECONDS,
-        )
+        said = said_by(command, _PROBE_SECONDS, env=environment, stderr=subprocess.STDOUT)
     except (OSError, subprocess.SubprocessError):
         return ""
-    return done.stdout.decode(errors="replace")
+    return said.decode(errors="replace")
 
 
 TOOL_PLACES = "CUDA_HOME, CUDA_PATH, PATH, beside nvcc, /usr/local/cuda"

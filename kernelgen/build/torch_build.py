@@ -15,9 +15,8 @@ from types import ModuleType
 
 import msgspec
 
-from kernelgen.build.mendable import full_headers_may_mend
 from kernelgen.build.recipe import Recipe, read_recipe
-from kernelgen.build.slim_headers import slim_headers
+from kernelgen.build.slim_headers import full_headers_may_mend, slim_headers
 from kernelgen.build.source import MOST_EXTENSIONS, TOO_MANY
 
 Ninja = Callable[[str, bool, str], None]

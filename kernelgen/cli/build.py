@@ -21,11 +21,10 @@ from kernelgen.grading.verdict import Owner
 from kernelgen.hardware.device import usable_cores
 from kernelgen.problem.library import load_problem, problem_names
 from kernelgen.problem.text import encodable
-from kernelgen.report.console import console_for, keep_lines_whole
+from kernelgen.report.console import Column, console_for, keep_lines_whole, print_table
 from kernelgen.report.json_report import write
 from kernelgen.report.outcome import code_of_failures
 from kernelgen.report.printable import printable, printable_lines
-from kernelgen.report.table import Column, print_table
 from kernelgen.solution.file import SolutionFile, read_solution
 
 _SCHEMA = 1
@@ -204,15 +203,15 @@ def _show(build: SolutionBuild, console: Console) -> None:
 
 def _columns(build: SolutionBuild) -> list[Column[KernelResources]]:
     def number(heading: str, cell: Callable[[KernelResources], object]) -> Column[KernelResources]:
-        return Column(heading=heading, cell=lambda kernel: str(cell(kernel)), number=True)
+        return Column(heading, lambda kernel: str(cell(kernel)), number=True)
 
     def seconds(kernel: KernelResources) -> str:
         found = sum(run.seconds for run in build.compile_times if run.arch == kernel.arch)
         return f"{found:.1f}"
 
     return [
-        Column(heading="kernel", cell=lambda kernel: _short(kernel.name), name=True),
-        Column(heading="arch", cell=lambda kernel: kernel.arch),
+        Column("kernel", lambda kernel: _short(kernel.name), name=True),
+        Column("arch", lambda kernel: kernel.arch),
         number("regs", lambda kernel: kernel.registers),
         number("spilled B", lambda kernel: kernel.spill_store_bytes + kernel.spill_load_bytes),
         number("shared B", lambda kernel: kernel.shared_bytes),

@@ -22,7 +22,7 @@ _STEADY = 1.15
 
 @click.command("calibrate")
 @options.device("auto is the first GPU, or the CPU where there is none.")
-@click.option("--force", is_flag=True, help="Measure again, whatever is known.")
+@options.flag("--force", "Measure again, whatever is known.")
 @options.json("the rates")
 @options.QUIET
 def command(

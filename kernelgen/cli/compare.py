@@ -9,7 +9,7 @@ from kernelgen.comparison.comparing import compare
 from kernelgen.comparison.table import show, show_models
 from kernelgen.errors import ExitCode
 from kernelgen.report.console import show_and_write
-from kernelgen.report.reading import read_run
+from kernelgen.report.json_report import read_run
 
 
 @click.command("compare")
@@ -23,15 +23,9 @@ from kernelgen.report.reading import read_run
     metavar="PERCENT",
     help="By how much more time a solution may surely take before it counts as a regression.",
 )
-@click.option(
-    "--across-devices",
-    is_flag=True,
-    help="Compare although the device, torch or CUDA is not the same.",
-)
-@click.option(
-    "--models",
-    is_flag=True,
-    help="Two models' answers: the best of each problem, who wins, and their figures.",
+@options.flag("--across-devices", "Compare although the device, torch or CUDA is not the same.")
+@options.flag(
+    "--models", "Two models' answers: the best of each problem, who wins, and their figures."
 )
 @options.json()
 @click.option(

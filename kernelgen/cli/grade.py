@@ -22,44 +22,41 @@ from kernelgen.grading.verdict import Run
 from kernelgen.problem.record import Problem
 
 _DEFAULTS = GradeOptions()
+_EXCLUSIVE = {
+    "--problem": ("--reference",),
+    "--baseline": ("--no-baseline", "--no-timing"),
+    "--quick": ("--baseline", "--no-baseline", "--no-timing", "--samples"),
+    "--build-cache": ("--no-build-cache", "--ray", "--remote"),
+    "--gpus": ("--device cpu", "--ray", "--remote"),
+    "--remote": ("--ray", "--device", "--sanitize", "--allow-import", "--memory-limit"),
+}
 _SENT_AT_ONCE = 16  # files; a service grades as many of them as it can
 
 
 @click.command("grade")
 @click.argument("paths", nargs=-1, required=True, type=options.PATH, metavar="PATH...")
 @options.problem("Grade on this problem; else a file's line `# problem: NAME` or its name tells.")
-@click.option(
-    "--reference",
-    type=options.PATH,
-    metavar="FILE.py",
-    help="Grade on this KernelBench file: Model, get_inputs, get_init_inputs.",
+@options.path(
+    "--reference", "FILE.py", "Grade on this KernelBench file: Model, get_inputs, get_init_inputs."
 )
 @options.DEVICE
 @options.ALLOW_IMPORT
 @options.TOLERANCE
-@click.option(
+@options.choice(
     "--require",
-    type=click.Choice(("own_kernel", "anything")),
-    help="In place of the problem's; anything takes files without a kernel of their own.",
+    ("own_kernel", "anything"),
+    "In place of the problem's; anything takes files without a kernel of their own.",
 )
-@click.option(
-    "--eval-mode",
-    is_flag=True,
-    help="Grade both sides under eval(); else in training mode, as KernelBench does.",
+@options.flag(
+    "--eval-mode", "Grade both sides under eval(); else in training mode, as KernelBench does."
 )
-@click.option(
-    "--sanitize",
-    is_flag=True,
-    help="Also look for memory errors and races with compute-sanitizer, on a small case.",
+@options.flag(
+    "--sanitize", "Also look for memory errors and races with compute-sanitizer, on a small case."
 )
 @options.with_options(*kernelbench.RUN_OPTIONS)
-@click.option(
-    "--quick",
-    is_flag=True,
-    help=f"While you write a kernel: {QUICK_SAMPLES} samples, no torch.compile.",
-)
+@options.flag("--quick", f"While you write a kernel: {QUICK_SAMPLES} samples, no torch.compile.")
 @options.BASELINE
-@click.option("--no-baseline", is_flag=True, help="Time the solution alone.")
+@options.flag("--no-baseline", "Time the solution alone.")
 @options.NO_TIMING
 @options.timing_budget("solution")
 @click.option(
@@ -93,23 +90,20 @@ _SENT_AT_ONCE = 16  # files; a service grades as many of them as it can
     metavar="URL",
     help="Grade by a kernelgen serve there, whose token KERNELGEN_TOKEN has; needs no GPU here.",
 )
-@click.option(
+@options.path(
     "--resume",
-    type=options.PATH,
-    metavar="RUN",
-    help="Append each verdict to this file as it is made, and make none again that is there: "
+    "RUN",
+    "Append each verdict to this file as it is made, and make none again that is there: "
     "the same command goes on after a kill.",
 )
 @options.seconds(
     "--build-timeout",
-    "build_timeout_s",
     _DEFAULTS.build_timeout_s,
     "For importing and constructing a solution, compilation included.",
 )
 @options.CALL_TIMEOUT
 @options.seconds(
     "--candidate-timeout",
-    "candidate_timeout_s",
     _DEFAULTS.candidate_timeout_s,
     "For all that a solution does; else that for building, 10 calls and twice the timing.",
 )
@@ -121,13 +115,12 @@ _SENT_AT_ONCE = 16  # files; a service grades as many of them as it can
     help="Act as if the GPU had this much memory, such as 24GB or 24GiB.",
 )
 @options.sandbox()
-@click.option(
+@options.path(
     "--build-cache",
-    type=options.PATH,
-    metavar="DIR",
-    help="Keep compiled extensions here for later runs; else in your cache folder.",
+    "DIR",
+    "Keep compiled extensions here for later runs; else in your cache folder.",
 )
-@click.option("--no-build-cache", is_flag=True, help="Keep none, and use none.")
+@options.flag("--no-build-cache", "Keep none, and use none.")
 @options.json()
 @options.with_options(*DOCUMENT_OPTIONS)
 @options.destination(
@@ -160,16 +153,16 @@ def command(  # noqa: PLR0913 - one parameter an option
     from kernelgen.grading.supervisor.crew import Crew
     from kernelgen.grading.supervisor.grade import grade, usual_jobs
     from kernelgen.report.console import console_for
+    from kernelgen.report.json_report import Recorded
     from kernelgen.report.outcome import exit_code
     from kernelgen.report.planned import with_plans
     from kernelgen.report.progress import progress
-    from kernelgen.report.reading import Recorded
     from kernelgen.report.run_table import show
     from kernelgen.report.timeline import Timeline
 
     documents = Documents(**{name: given.pop(name) for name in Documents.__struct_fields__})
     runs = kernelbench.run_folders(paths, given)
-    asked = _options(gpus=gpus, cluster=cluster, remote=remote, **given)
+    asked = _options(gpus=gpus, **given)
     own = None if runs is None else runs.problems
     paths = paths if own is None else tuple(own)
     date = datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
@@ -252,8 +245,6 @@ def _options(  # noqa: PLR0913 - what the options of grading cannot take as it i
     build_cache: Path | None,
     no_build_cache: bool,
     gpus: tuple[str, ...] | None,
-    cluster: str | None,
-    remote: str | None,
     **given: Any,
 ) -> GradeOptions:
     """Return what a command line asks for.
@@ -261,34 +252,7 @@ def _options(  # noqa: PLR0913 - what the options of grading cannot take as it i
     Raises:
         UserError: options that exclude each other, or a value that cannot be used.
     """
-    exclusive = (
-        ("--problem", problem is not None, "--reference", reference is not None),
-        ("--baseline", bool(baselines), "--no-baseline", no_baseline),
-        ("--baseline", bool(baselines), "--no-timing", no_timing),
-        ("--build-cache", build_cache is not None, "--no-build-cache", no_build_cache),
-        ("--quick", quick, "--baseline", bool(baselines)),
-        ("--quick", quick, "--no-baseline", no_baseline),
-        ("--quick", quick, "--no-timing", no_timing),
-        ("--quick", quick, "--samples", samples is not None),
-        ("--gpus", gpus is not None, "--device cpu", given["device"] == "cpu"),
-        ("--gpus", gpus is not None, "--ray", cluster is not None),
-        ("--build-cache", build_cache is not None, "--ray", cluster is not None),
-        *(
-            (name, is_given, "--remote", remote is not None)
-            for name, is_given in (
-                ("--gpus", gpus is not None),
-                ("--ray", cluster is not None),
-                ("--device", given["device"] != _DEFAULTS.device),
-                ("--sanitize", given["sanitize"]),
-                ("--allow-import", bool(given["allow_imports"])),
-                ("--memory-limit", given["memory_limit_bytes"] is not None),
-                ("--build-cache", build_cache is not None),
-            )
-        ),
-    )
-    for one, one_given, other, other_given in exclusive:
-        if one_given and other_given:
-            raise UserError(f"{one} and {other} exclude each other; leave one of them out")
+    options.refuse_together(_EXCLUSIVE)
     for name in given["allow_imports"]:
         if not name.isidentifier():
             raise UserError(f"--allow-import {name}: not a top-level module name, such as triton")

@@ -14,14 +14,8 @@ from kernelgen.rendering.files import current_text, write_if_different
 
 @click.command("import")
 @click.argument("file", type=options.PATH, metavar="FILE.py")
-@click.option(
-    "-o",
-    "--output",
-    type=options.PATH,
-    metavar="FILE|-",
-    help="Write here, - for stdout [default: problems/NAME.yaml].",
-)
-@click.option("--force", is_flag=True, help="Write over a file that is there.")
+@options.path("--output", "FILE|-", "Write here, - for stdout [default: problems/NAME.yaml].", "-o")
+@options.flag("--force", "Write over a file that is there.")
 def command(file: Path, *, output: Path | None, force: bool) -> int:
     """Write a KernelBench file as a YAML problem, ready for cases or a tolerance.
 

@@ -20,32 +20,13 @@ from kernelgen.problem.record import Problem
 from kernelgen.solution.file import GENERATED_NAME
 
 PROBLEM_OPTIONS = (
-    click.option(
-        "--kernelbench",
-        "path",
-        type=options.PATH,
-        metavar="PATH",
-        help="KernelBench's checkout, with the problems.",
-    ),
-    click.option(
-        "--level",
-        "levels",
-        type=options.numbers_of,
-        metavar="1-3",
-        help="Only these levels of it; else all.",
-    ),
-    click.option(
-        "--problems",
-        type=options.numbers_of,
-        metavar="1-10,23",
-        help="Only these of its problems.",
-    ),
+    options.path("--kernelbench", "PATH", "KernelBench's checkout, with the problems.", "path"),
+    options.numbers("--level", "levels", "1-3", "Only these levels of it; else all."),
+    options.numbers("--problems", "problems", "1-10,23", "Only these of its problems."),
 )
 RUN_OPTIONS = (
     *PROBLEM_OPTIONS,
-    click.option(
-        "--sample-ids", type=options.numbers_of, metavar="0,1", help="Only these samples."
-    ),
+    options.numbers("--sample-ids", "sample_ids", "0,1", "Only these samples."),
 )
 
 

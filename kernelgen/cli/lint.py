@@ -18,12 +18,11 @@ from kernelgen.report.json_report import write
 
 @click.command("lint")
 @click.argument("names", nargs=-1, type=options.ProblemName(), metavar="[NAME|FILE]...")
-@click.option(
+@options.choice(
     "--device",
-    type=click.Choice(("cuda", "cpu")),
-    default="cpu",
-    show_default=True,
-    help="Where the reference runs; on the CPU at the problem's size for one.",
+    ("cuda", "cpu"),
+    "Where the reference runs; on the CPU at the problem's size for one.",
+    "cpu",
 )
 @options.with_options(*kernelbench.PROBLEM_OPTIONS)
 @options.jobs("Lint so many problems at once; else one.")

@@ -146,7 +146,7 @@ _COLUMNS: tuple[tuple[str, int, Callable[[Row], str]], ...] = (
 
 def show(rows: list[Row], console: "Console") -> None:
     """Print a table, without the columns that a narrow console has no room for."""
-    from kernelgen.report.table import Column, print_table
+    from kernelgen.report.console import Column, print_table
 
     short = Column[Row](heading="summary", rank=1, cell=lambda row: _cut(row.summary))
     columns = [

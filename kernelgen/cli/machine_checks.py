@@ -13,6 +13,7 @@ from typing import Literal
 import msgspec
 
 from kernelgen.build import toolchain
+from kernelgen.child_python import said_by
 from kernelgen.errors import ToolchainError, UserError
 from kernelgen.hardware.calibration import look_up
 from kernelgen.hardware.device import cpu_facts, survey_gpus
@@ -86,19 +87,15 @@ def check_python() -> Check:
 def probe_torch() -> tuple[Check, TorchFacts | None]:
     """Ask a process that imports torch."""
     try:
-        done = subprocess.run(
-            [sys.executable, "-W", "ignore", "-c", _TORCH_PROBE],
-            check=True,
-            capture_output=True,
-            timeout=_PROBE_SECONDS,
-        )
+        command = [sys.executable, "-W", "ignore", "-c", _TORCH_PROBE]
+        said = said_by(command, _PROBE_SECONDS, stderr=subprocess.PIPE)
     except subprocess.CalledProcessError as error:
         lines = error.stderr.decode(errors="replace").strip().splitlines() or ["no reason given"]
         return Check("torch", "missing", lines[-1], "install it: pip install torch"), None
     except subprocess.TimeoutExpired:
         found = f"did not import within {_PROBE_SECONDS:g} s"
         return Check("torch", "missing", found, "reinstall torch"), None
-    facts = msgspec.json.decode(done.stdout, type=TorchFacts)
+    facts = msgspec.json.decode(said, type=TorchFacts)
     built = f"built with CUDA {facts.cuda}" if facts.cuda else "CPU build"
     found = f"{facts.version}, {built}"
     if newer := newer_than_tested(facts.version):

@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, get_args
 
@@ -142,15 +142,31 @@ def _gpus(text: str) -> tuple[str, ...]:
 _DEFAULTS = GradeOptions()
 
 
+def flag(name: str, text: str) -> Option:
+    """Return an option that is there or not."""
+    return click.option(name, is_flag=True, help=text)
+
+
+def path(name: str, metavar: str, text: str, *others: str, required: bool = False) -> Option:
+    """Return an option that takes a path; others are its short name or its parameter's."""
+    return click.option(name, *others, type=PATH, required=required, metavar=metavar, help=text)
+
+
+def numbers(name: str, field: str, metavar: str, text: str) -> Option:
+    """Return an option that takes numbers such as `1-10,23`."""
+    return click.option(name, field, type=numbers_of, metavar=metavar, help=text)
+
+
+def choice(name: str, values: Sequence[str], text: str, default: str | None = None) -> Option:
+    """Return an option that takes one of some words."""
+    shown = default is not None
+    kind = click.Choice(values)
+    return click.option(name, type=kind, default=default, show_default=shown, help=text)
+
+
 def device(text: str) -> Option:
     """Return the option that names a device."""
-    return click.option(
-        "--device",
-        type=click.Choice(("auto", "cuda", "cpu")),
-        default=_DEFAULTS.device,
-        show_default=True,
-        help=text,
-    )
+    return choice("--device", ("auto", "cuda", "cpu"), text, _DEFAULTS.device)
 
 
 def jobs(text: str) -> Option:
@@ -165,7 +181,7 @@ GPUS = click.option(
     metavar="all|0,2",
     help="Spread the solutions over these GPUs; else the first one grades all.",
 )
-NO_TIMING = click.option("--no-timing", is_flag=True, help="Judge correctness alone.")
+NO_TIMING = flag("--no-timing", "Judge correctness alone.")
 BASELINE = click.option(
     "--baseline",
     "baselines",
@@ -198,6 +214,26 @@ def _not_both(context: click.Context, option: click.Parameter, value: bool) -> b
     return value
 
 
+def refuse_together(exclusive: Mapping[str, Sequence[str]]) -> None:
+    """Refuse options of the command that runs, or values of them such as `--device cpu`.
+
+    Args:
+        exclusive: option -> those that it does not go with, where both have another value than
+            usual.
+
+    Raises:
+        UserError: two do not go together.
+    """
+    context, given = click.get_current_context(), set[str]()
+    for option in context.command.params:
+        value = context.params.get(option.name or "")
+        if value not in (None, (), False, option.default):
+            given |= {option.opts[0], f"{option.opts[0]} {value}"}
+    for one, others in exclusive.items():
+        if one in given and (other := next(filter(given.__contains__, others), None)):
+            raise UserError(f"{one} and {other} exclude each other; leave one of them out")
+
+
 QUIET = click.option(
     "-q", "--quiet", is_flag=True, callback=_not_both, help="No progress on stderr."
 )
@@ -210,20 +246,14 @@ def verbose(text: str = "Every phase on stderr, a line each.") -> Option:
 
 def backend(text: str, default: Backend | None = None) -> Option:
     """Return the option that says what solutions are written in."""
-    return click.option(
-        "--backend",
-        type=click.Choice(("cuda", "cpp")),
-        default=default,
-        show_default=default is not None,
-        help=text,
-    )
+    return choice("--backend", ("cuda", "cpp"), text, default)
 
 
-def seconds(name: str, field: str, default: float | None, text: str) -> Option:
-    """Return an option that takes seconds above 0, for a parameter such as `timeout_s`."""
+def seconds(name: str, default: float | None, text: str) -> Option:
+    """Return an option that takes seconds above 0; the parameter of `--timeout` is `timeout_s`."""
     return click.option(
         name,
-        field,
+        f"{name.removeprefix('--').replace('-', '_')}_s",
         type=Number("number of seconds", above_zero=True),
         default=default,
         show_default=True,
@@ -232,15 +262,13 @@ def seconds(name: str, field: str, default: float | None, text: str) -> Option:
     )
 
 
-CALL_TIMEOUT = seconds(
-    "--call-timeout", "call_timeout_s", _DEFAULTS.call_timeout_s, "For one call of a solution."
-)
+CALL_TIMEOUT = seconds("--call-timeout", _DEFAULTS.call_timeout_s, "For one call of a solution.")
 
 
 def timing_budget(whose: str) -> Option:
     """Return the option for the wall time of timed calls: of one solution, or of one point."""
     text = f"Wall time of one {whose}'s timed calls."
-    return seconds("--timing-budget", "timing_budget_s", _DEFAULTS.timing_budget_s, text)
+    return seconds("--timing-budget", _DEFAULTS.timing_budget_s, text)
 
 
 def problem(text: str) -> Option:
@@ -253,13 +281,7 @@ _CONTAINED = "auto contains solutions as far as this machine can; require refuse
 
 def sandbox(text: str = _CONTAINED) -> Option:
     """Return the option that says how a solution is contained."""
-    return click.option(
-        "--sandbox",
-        type=click.Choice(("auto", "require", "off")),
-        default=_DEFAULTS.sandbox,
-        show_default=True,
-        help=text,
-    )
+    return choice("--sandbox", ("auto", "require", "off"), text, _DEFAULTS.sandbox)
 
 
 def destination(name: str, text: str) -> Option:

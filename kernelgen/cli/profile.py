@@ -28,7 +28,6 @@ _DEFAULTS = ProfileOptions()
 )
 @options.seconds(
     "--timeout",
-    "timeout_s",
     _DEFAULTS.timeout_s,
     "For building and calling it, and again for the run under ncu.",
 )
@@ -47,7 +46,7 @@ def command(path: Path, problem: str | None, *, quiet: bool, verbose: bool, **gi
     Exit code: 0 it was profiled, 1 the solution fails, 2 a mistake in the command or in a problem
     file, 3 no ncu, no GPU, no counters, or kernelgen's fault, 130 interrupted.
     """
-    from kernelgen.grading.judged import Judged
+    from kernelgen.grading.verdict import Judged
     from kernelgen.problem.library import load_problem
     from kernelgen.profile.profiling import profile
     from kernelgen.profile.show import show

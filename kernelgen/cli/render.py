@@ -58,13 +58,12 @@ def _settings(
 @click.command("render")
 @click.argument("names", metavar="[NAME]...", nargs=-1, type=options.ProblemName())
 @click.option("--all", "everything", is_flag=True, help="Every problem that has a name.")
-@click.option(
-    "-o",
+@options.path(
     "--output",
-    type=options.PATH,
-    metavar="FILE|-",
-    help="Write here, - for stdout [default: solutions/NAME.py, solutions/cpu/NAME.py for cpp]; "
+    "FILE|-",
+    "Write here, - for stdout [default: solutions/NAME.py, solutions/cpu/NAME.py for cpp]; "
     "with --kernelbench the folder of a run.",
+    "-o",
 )
 @options.backend("CUDA kernels or C++ for the CPU [default: cuda; --all --check: both].")
 @click.option(
@@ -81,9 +80,9 @@ def _settings(
     callback=_settings,
     help="Override a schedule number or constant; may be repeated.",
 )
-@click.option("--reference", is_flag=True, help="The problem as a KernelBench-style file instead.")
+@options.flag("--reference", "The problem as a KernelBench-style file instead.")
 @options.with_options(*kernelbench.PROBLEM_OPTIONS)
-@click.option("--check", is_flag=True, help="Write nothing; exit 1 with a diff if a file differs.")
+@options.flag("--check", "Write nothing; exit 1 with a diff if a file differs.")
 def command(  # noqa: PLR0913 - one parameter an option
     names: tuple[str, ...],
     *,

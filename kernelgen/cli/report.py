@@ -16,8 +16,7 @@ from kernelgen.cli import options
 from kernelgen.destination import STDOUT, write_whole
 from kernelgen.errors import ExitCode, UserError
 from kernelgen.grading.verdict import Run
-from kernelgen.report.json_report import schema_text, write
-from kernelgen.report.reading import Recorded, as_one, read_run
+from kernelgen.report.json_report import Recorded, as_one, read_run, schema_text, write
 
 Told = TypeVar("Told")
 

@@ -24,18 +24,15 @@ _SEEDS = 1_000_000
     metavar="GLOB",
     help="Only files with such a name, as hostile_* or cuda/*; repeatable.",
 )
-@click.option("--quick", is_flag=True, help="Leave out the files that say they are slow.")
+@options.flag("--quick", "Leave out the files that say they are slow.")
 @click.option(
     "--seed", type=click.IntRange(min=0), metavar="N", help="Of the order; else it is a new one."
 )
 @options.jobs("How many to grade at once; else what this machine has cores and memory for.")
-@click.option(
-    "--corpus",
-    type=options.PATH,
-    metavar="DIR",
-    help="Grade DIR/candidates on DIR/problems in place of what comes with kernelgen.",
+@options.path(
+    "--corpus", "DIR", "Grade DIR/candidates on DIR/problems in place of what comes with kernelgen."
 )
-@click.option("--classes", is_flag=True, help="Only list the classes of attack, with their files.")
+@options.flag("--classes", "Only list the classes of attack, with their files.")
 @options.json()
 @options.QUIET
 @options.verbose("A line for every result.")

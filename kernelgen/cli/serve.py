@@ -16,23 +16,19 @@ from kernelgen.grading.queue.journal import Journal
 @click.command("serve")
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to bind to.")
 @click.option("--port", type=click.IntRange(0, 65535), default=8642, show_default=True)
-@click.option(
+@options.path(
     "--state",
-    type=options.PATH,
+    "DIR",
+    "Keep accepted questions and all verdicts here; a restart goes on with them.",
     required=True,
-    metavar="DIR",
-    help="Keep accepted questions and all verdicts here; a restart goes on with them.",
 )
-@click.option(
+@options.path(
     "--token-file",
-    type=options.PATH,
-    metavar="FILE",
-    help="Clients send its one line as a bearer token; needed for other addresses than loopback.",
+    "FILE",
+    "Clients send its one line as a bearer token; needed for other addresses than loopback.",
 )
-@click.option(
-    "--allow-references",
-    is_flag=True,
-    help="Take references from clients too. They run outside containment.",
+@options.flag(
+    "--allow-references", "Take references from clients too. They run outside containment."
 )
 @click.option(
     "--queue", type=click.IntRange(min=1), default=1000, show_default=True, metavar="N",

@@ -8,7 +8,7 @@ import msgspec
 
 from kernelgen.cli import options
 from kernelgen.errors import ExitCode
-from kernelgen.grading.queue.identity import versions
+from kernelgen.grading.queue.job import versions
 from kernelgen.grading.verdict import SCHEMA_VERSION, UNKNOWN_TIME, Run, Verdict
 from kernelgen.problem.library import load_problem
 from kernelgen.problem.record import Backend
@@ -25,7 +25,6 @@ _BUDGET_S = 600.0
 @options.backend("Tune for the first GPU of this machine, or for its CPU.", "cuda")
 @options.seconds(
     "--budget",
-    "budget_s",
     _BUDGET_S,
     "Begin no further trial after this; two grades for a fair comparison follow.",
 )
@@ -50,11 +49,10 @@ def command(  # noqa: PLR0913 - one parameter an option
     Exit code: 0 the search is over, 1 the present schedule fails, 2 a mistake in the command or in
     the problem file, 3 no GPU or the grader's fault, 130 interrupted.
     """
-    from kernelgen.report.console import console_for, show_and_write
+    from kernelgen.report.console import Line, console_for, print_line, show_and_write
     from kernelgen.report.outcome import CODE_BY_OWNER, failure_lines
     from kernelgen.report.progress import Said, progress_of, verdict_said
     from kernelgen.report.run_table import show
-    from kernelgen.report.table import Line, print_line
     from kernelgen.tuning.search import Target, closing, grader, tune
 
     problem = load_problem(name)

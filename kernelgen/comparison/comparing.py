@@ -10,9 +10,9 @@ from kernelgen.errors import UserError
 from kernelgen.grading.timing.statistics import resolution_ms, unpaired_speedup
 from kernelgen.grading.timing.times import CANDIDATE, Speedup, Timing
 from kernelgen.grading.verdict import Owner, Run, Verdict
-from kernelgen.report.reading import Recorded
+from kernelgen.report.console import problem_of
+from kernelgen.report.json_report import Recorded
 from kernelgen.report.suite import figures
-from kernelgen.report.table import problem_of
 
 _FEWEST_SAMPLES = 2
 # Facts on which the time of the same kernel depends.

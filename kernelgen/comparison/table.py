@@ -10,9 +10,7 @@ from rich.console import Console
 from kernelgen.comparison.record import Compared, Comparison, Outcome
 from kernelgen.errors import ExitCode
 from kernelgen.report.columns import Tone, decimal, speedup_text
-from kernelgen.report.plan import cut
-from kernelgen.report.printable import printable
-from kernelgen.report.table import (
+from kernelgen.report.console import (
     Column,
     Line,
     indented,
@@ -21,6 +19,8 @@ from kernelgen.report.table import (
     print_table,
     problem_of,
 )
+from kernelgen.report.plan import cut
+from kernelgen.report.printable import printable
 
 _FAILURES = (Outcome.BROKE, Outcome.REGRESSED, Outcome.NOT_JUDGED)
 _OTHER_MACHINES = "warning: other machines, whose times say little"
@@ -71,11 +71,11 @@ def show_models(comparison: Comparison, console: Console) -> None:
     rows = sorted(comparison.solutions, key=lambda one: number_order(_problem(one)))
     print_table(
         [
-            Column(heading="problem", cell=lambda one: cut(_problem(one), _PROBLEM_CELLS)),
-            Column(heading=f"{names[0]}\nms", cell=lambda one: ms_of(one, 0), number=True),
-            Column(heading=f"{names[1]}\nms", cell=lambda one: ms_of(one, 1), number=True),
+            Column("problem", lambda one: cut(_problem(one), _PROBLEM_CELLS)),
+            Column(f"{names[0]}\nms", lambda one: ms_of(one, 0), number=True),
+            Column(f"{names[1]}\nms", lambda one: ms_of(one, 1), number=True),
             msgspec.structs.replace(_COLUMNS[-1], heading=f"{names[1]} as fast\n[95 %]", rank=1),
-            Column(heading="better", cell=winner),
+            Column("better", winner),
         ],
         rows,
         console,
@@ -83,7 +83,7 @@ def show_models(comparison: Comparison, console: Console) -> None:
     console.print()
     figures = [(name, *both) for name, both in comparison.figures.items()]
     columns = [
-        Column[tuple[str, str, str]](heading=heading, cell=operator.itemgetter(index))
+        Column[tuple[str, str, str]](heading, operator.itemgetter(index))
         for index, heading in enumerate(("figure", *names))
     ]
     print_table(columns, figures, console)
@@ -118,20 +118,16 @@ def _status(one: Compared) -> str:
 
 _COLUMNS: tuple[Column[Compared], ...] = (
     Column(
-        heading="result",
-        cell=lambda one: f"{_tone(one).sign} {one.outcome.value}",
+        "result",
+        lambda one: f"{_tone(one).sign} {one.outcome.value}",
         style=lambda one: _tone(one).style,
     ),
-    Column(heading="solution", cell=lambda one: one.solution, name=True),
-    Column(heading="problem", cell=lambda one: one.problem, rank=5),
-    Column(heading="status", cell=_status, rank=3),
-    Column(heading="old ms", cell=lambda one: decimal(one.old_ms), rank=2, number=True),
-    Column(heading="new ms", cell=lambda one: decimal(one.new_ms), rank=1, number=True),
-    Column(
-        heading="speed [95 %]",
-        cell=lambda one: speedup_text(one.speed, interval=True),
-        number=True,
-    ),
+    Column("solution", lambda one: one.solution, name=True),
+    Column("problem", lambda one: one.problem, rank=5),
+    Column("status", _status, rank=3),
+    Column("old ms", lambda one: decimal(one.old_ms), rank=2, number=True),
+    Column("new ms", lambda one: decimal(one.new_ms), rank=1, number=True),
+    Column("speed [95 %]", lambda one: speedup_text(one.speed, interval=True), number=True),
 )
 
 
@@ -144,7 +140,7 @@ def _speedups(baseline: str) -> Column[Compared]:
         old, new = one.speedups[baseline]
         return f"{new:.2f}x, was {old:.2f}x"
 
-    return Column(heading=f"vs {printable(baseline)}", cell=cell, number=True, rank=4)
+    return Column(f"vs {printable(baseline)}", cell, number=True, rank=4)
 
 
 def _closing_lines(comparison: Comparison) -> Iterator[Line]:

@@ -1,15 +1,10 @@
-"""The fork server's environment, and a folder for everything temporary."""
+"""The environment of the fork server, and so of what it starts."""
 
-import contextlib
 import os
-from collections.abc import Iterator
-from pathlib import Path
 
 from kernelgen.build.toolchain import child_environment
 from kernelgen.child_python import WEAKENING
-from kernelgen.errors import KernelgenFault
 from kernelgen.sandbox.environment import passed_on
-from kernelgen.scratch import temporary_folder
 
 # glibc takes no larger one: what is larger than this is mapped anew in every process alike.
 _LARGEST_MMAP_THRESHOLD_BYTES = 32 << 20
@@ -18,18 +13,6 @@ _LARGEST_MMAP_THRESHOLD_BYTES = 32 << 20
 def cpu_threads() -> int:
     """Return the number of threads that torch's CPU operations get, in every worker alike."""
     return len(os.sched_getaffinity(0))
-
-
-@contextlib.contextmanager
-def scratch_folder() -> Iterator[Path]:
-    """A folder that is gone afterwards; raises KernelgenFault where none can be made."""
-    with contextlib.ExitStack() as stack:
-        try:
-            folder = stack.enter_context(temporary_folder())
-        except OSError as error:
-            reason = "no folder for temporary files can be written; set TMPDIR to one that can"
-            raise KernelgenFault(f"{reason} ({error.strerror})") from error
-        yield folder
 
 
 def trusted_environment() -> dict[str, str]:

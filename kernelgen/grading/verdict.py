@@ -1,5 +1,6 @@
 """The result of grading a candidate: `Status`, `Verdict`, and what may be combined.
 
+Grading ends with a status other than PASSED by `Judged`; in the oracle, by `ProblemFault`.
 A verdict is a frozen record whose invariants are checked when it is made: PASSED needs a complete
 correctness record, a failure may not carry a speedup. docs/json.md has the form's rules.
 """
@@ -308,6 +309,23 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 def owner_of(status: Status) -> Owner:
     """Return whose doing a status is unless the verdict says otherwise."""
     return _OWNERS.get(status, (Owner.CANDIDATE,))[0]
+
+
+class Judged(Exception):  # noqa: N818 (an ending, not always an error)
+    """Grading has come to a result other than a pass.
+
+    Args:
+        owner: whose doing it is, where the status alone does not say.
+    """
+
+    def __init__(self, status: Status, reason: str, owner: Owner | None = None) -> None:
+        super().__init__(reason)
+        self.status, self.reason = status, reason
+        self.owner = owner or owner_of(status)
+
+
+class ProblemFault(Exception):  # noqa: N818 (a finding about the problem)
+    """The problem's own code fails or contradicts itself; the message says where and how."""
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

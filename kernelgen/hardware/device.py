@@ -11,6 +11,7 @@ from pathlib import Path
 
 import msgspec
 
+from kernelgen.child_python import said_by
 from kernelgen.hardware import driver_probe
 from kernelgen.hardware.conditions import Monitor
 
@@ -89,24 +90,18 @@ def ask_driver(gpu: str | None = None) -> GpuSurvey:
         gpu: the only one to be seen, as CUDA_VISIBLE_DEVICES names it.
     """
     command = [sys.executable, "-I", str(driver_probe.__file__)]
+    environment = os.environ if gpu is None else {**os.environ, VISIBLE_GPUS: gpu}
     try:
-        done = subprocess.run(
-            command,
-            check=True,
-            capture_output=True,
-            stdin=subprocess.DEVNULL,
-            env=dict(os.environ) if gpu is None else {**os.environ, VISIBLE_GPUS: gpu},
-            timeout=_PROBE_SECONDS,
-        )
+        said = said_by(command, _PROBE_SECONDS, env=environment, stderr=subprocess.PIPE)
     except subprocess.TimeoutExpired:
         return GpuSurvey(reason=f"the driver did not answer within {_PROBE_SECONDS:g} s")
     except subprocess.CalledProcessError as error:
         return GpuSurvey(reason=f"asking the driver ended with exit code {error.returncode}")
-    found = msgspec.json.decode(done.stdout, type=GpuSurvey)
+    found = msgspec.json.decode(said, type=GpuSurvey)
     if found.devices:
         return found
-    said = f"the NVIDIA driver says: {found.reason}" if found.reason else _NO_DEVICE
-    return GpuSurvey(reason=_NO_DRIVER if "libcuda.so.1" in found.reason else said)
+    why = f"the NVIDIA driver says: {found.reason}" if found.reason else _NO_DEVICE
+    return GpuSurvey(reason=_NO_DRIVER if "libcuda.so.1" in found.reason else why)
 
 
 def visible_gpus(count: int) -> tuple[str, ...]:

@@ -15,27 +15,22 @@ _MULTIPROCESSORS, _MAJOR, _MINOR = 16, 75, 76
 _UUID_BYTES, _NAME_BYTES = 16, 256
 
 
-class DriverError(Exception):
-    """A driver call failed; the message says which and how."""
-
-
 def cuda_version() -> int:
     """Return the newest CUDA version that the driver knows, such as 13000 for 13.0.
 
     It needs no cuInit and makes no context.
 
     Raises:
-        OSError: there is no driver.
-        DriverError: it does not tell.
+        OSError: there is no driver, or it does not tell.
     """
     value = ctypes.c_int()
     if ctypes.CDLL("libcuda.so.1").cuDriverGetVersion(ctypes.byref(value)) != 0:
-        raise DriverError("cuDriverGetVersion: the driver does not tell its version")
+        raise OSError("cuDriverGetVersion: the driver does not tell its version")
     return value.value
 
 
 class Driver:
-    """The few calls of libcuda that need no context."""
+    """The few calls of libcuda that need no context; one that fails is an OSError."""
 
     def __init__(self) -> None:
         self._library = ctypes.CDLL("libcuda.so.1")
@@ -76,7 +71,7 @@ class Driver:
         text = ctypes.c_char_p()
         self._library.cuGetErrorString(ctypes.c_int(code), ctypes.byref(text))
         meaning = text.value.decode() if text.value else f"error {code}"
-        raise DriverError(f"{name}: {meaning}")
+        raise OSError(f"{name}: {meaning}")
 
 
 def main() -> None:
@@ -85,7 +80,7 @@ def main() -> None:
         driver = Driver()
         devices = [driver.device(i) for i in range(driver.count())]
         reply: dict[str, object] = {"version": cuda_version(), "devices": devices}
-    except (OSError, DriverError) as error:
+    except OSError as error:
         reply = {"reason": str(error)}
     json.dump(reply, sys.stdout)
 

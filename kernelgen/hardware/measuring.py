@@ -10,7 +10,7 @@ from typing import Literal
 
 import msgspec
 
-from kernelgen.child_python import own_environment, python_command, reply_stream
+from kernelgen.child_python import own_environment, python_command, reply_stream, said_by
 from kernelgen.errors import KernelgenFault
 from kernelgen.hardware.calibration import Calibration
 from kernelgen.hardware.device import usable_cores
@@ -33,15 +33,9 @@ def measure_apart(device: Literal["cuda", "cpu"], *, quiet: bool = False) -> Cal
         KernelgenFault: torch is not there or finds no device, memory ran out, or the process
             failed, and has said on stderr why; the message is one line.
     """
+    command = python_command("kernelgen.hardware.measuring", device, *["--quiet"] * quiet)
     try:
-        done = subprocess.run(
-            python_command("kernelgen.hardware.measuring", device, *["--quiet"] * quiet),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            env=own_environment(),
-            timeout=_DEADLINE_S,
-            check=True,
-        )
+        said = said_by(command, _DEADLINE_S, env=own_environment())
     except subprocess.TimeoutExpired:
         raise KernelgenFault(
             f"measuring {_CALLED[device]} did not end within {_DEADLINE_S:g} s"
@@ -51,7 +45,7 @@ def measure_apart(device: Literal["cuda", "cpu"], *, quiet: bool = False) -> Cal
             f"measuring {_CALLED[device]} failed with exit code {error.returncode}; what its "
             "process printed says why"
         ) from error
-    reply: Reply = msgspec.json.decode(done.stdout, type=Reply)
+    reply: Reply = msgspec.json.decode(said, type=Reply)
     if isinstance(reply, str):
         raise KernelgenFault(f"{_CALLED[device]} cannot be measured: {reply}")
     return reply

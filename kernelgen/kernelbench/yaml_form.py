@@ -18,6 +18,7 @@ from kernelgen.problem.python_text import (
     USUAL_IMPORTS,
     bound_names,
     name_uses,
+    needed_by,
     parse_python,
     undefined_names,
 )
@@ -66,7 +67,8 @@ def yaml_form(source: Path, destination: Path) -> str:
         _refuse_early_call(source, part)
     lifted = _lifted(others)
     rest = [part for part in others if part not in lifted and not _is_left_out(part, problem)]
-    cut = _last_needed(rest) + 1
+    needed = needed_by(["Model"], [part.node for part in rest])
+    cut = max(needed, default=-1) + 1
     blocks = {
         "model": _declared(parts) + _joined(rest[:cut]),
         "get_inputs": _joined([*rest[cut:], *functions["get_inputs"]]),
@@ -179,21 +181,6 @@ def _value_of(node: ast.expr) -> Any:
         return eval(compile(ast.Expression(node), "", "eval"))  # noqa: S307
     except ArithmeticError:
         return None
-
-
-def _last_needed(parts: list[_Part]) -> int:
-    """Return the position of the last statement that Model needs, itself included."""
-    bound = [bound_names(part.text) for part in parts]
-    needed, used = set[int](), {"Model"}
-    while True:
-        more = {
-            n for n, names in enumerate(bound) if n not in needed and not used.isdisjoint(names)
-        }
-        if not more:
-            return max(needed, default=-1)
-        needed |= more
-        nodes = [node for n in more for node in ast.walk(parts[n].node)]
-        used |= {node.id for node in nodes if isinstance(node, ast.Name)}
 
 
 def _joined(parts: list[_Part]) -> str:

@@ -13,15 +13,15 @@ from typing import Any
 
 import msgspec
 
-from kernelgen.grading.judged import Judged
-from kernelgen.grading.launch import scratch_folder
-from kernelgen.grading.queue.identity import versions
+from kernelgen.grading.queue.job import versions
 from kernelgen.grading.supervisor.oracle_client import OracleClient, oracle_setup
 from kernelgen.grading.supervisor.workers import ForkServer
+from kernelgen.grading.verdict import Judged
 from kernelgen.grading.wire import messages as m
 from kernelgen.grading.wire.forking import USUAL_MODULES
 from kernelgen.lint.record import SCHEMA_VERSION, CaseLint, Lint
 from kernelgen.problem.record import Device, Problem
+from kernelgen.scratch import temporary_folder
 
 
 class Linting:
@@ -56,7 +56,7 @@ class Linting:
             KernelgenFault: the grader's own processes cannot be started.
         """
         everything = range(len(self._problems))
-        with scratch_folder() as scratch, ForkServer.usual(scratch, USUAL_MODULES) as server:
+        with temporary_folder() as scratch, ForkServer.usual(scratch, USUAL_MODULES) as server:
             self._work(server, scratch, everything, jobs)
             self._work(server, scratch, [n for n in everything if n not in self._found], 1)
 

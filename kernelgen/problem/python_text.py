@@ -9,7 +9,7 @@ import symtable
 import threading
 import tokenize
 import warnings
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from types import CodeType
 
@@ -140,6 +140,17 @@ def bound_names(text: str) -> frozenset[str]:
             if here and (symbol.is_assigned() or symbol.is_imported()):
                 names.add(symbol.get_name())
     return frozenset(names)
+
+
+def needed_by(names: Collection[str], body: Sequence[ast.stmt]) -> list[int]:
+    """Return the places of a module's statements that bind names, or what such ones name."""
+    bound = [bound_names(ast.unparse(node)) for node in body]
+    found, wanted = set[int](), set(names)
+    while more := {n for n, binds in enumerate(bound) if not wanted.isdisjoint(binds)} - found:
+        found |= more
+        named = (node for n in more for node in ast.walk(body[n]) if isinstance(node, ast.Name))
+        wanted.update(node.id for node in named)
+    return sorted(found)
 
 
 def _global_uses(code: CodeType) -> set[NameUse]:

@@ -51,6 +51,10 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     get_inputs: str | None = None
 
 
+MAIN = Case(name=MAIN_CASE)
+"""The case that a problem itself describes."""
+
+
 class Minimal(msgspec.Struct, frozen=True, kw_only=True):
     """The least work of a main case as its problem declares it; None leaves it to be counted.
 
@@ -144,7 +148,7 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
 
     def all_cases(self) -> tuple[Case, ...]:
         """Return the main case followed by the extra ones."""
-        return (Case(name=MAIN_CASE), *self.cases)
+        return (MAIN, *self.cases)
 
     def constants_for(self, case: Case, device: Device) -> dict[str, ConstantValue]:
         """Return the constants in force for a case on a device.

@@ -6,15 +6,13 @@ from pathlib import Path
 import msgspec
 
 from kernelgen.errors import ToolchainError, UserError
-from kernelgen.grading.judged import Judged
-from kernelgen.grading.launch import scratch_folder
 from kernelgen.grading.options import GradeOptions
 from kernelgen.grading.supervisor import explain
 from kernelgen.grading.supervisor.containment import plan_for
 from kernelgen.grading.supervisor.session import require_tools
 from kernelgen.grading.tools.one_call import write_request
 from kernelgen.grading.tools.workplace import Workplace, run_inside
-from kernelgen.grading.verdict import Status
+from kernelgen.grading.verdict import Judged, Status
 from kernelgen.grading.wire.messages import CandidateFailed
 from kernelgen.hardware.device import VISIBLE_GPUS, survey_gpus, visible_gpus
 from kernelgen.problem.library import load_problem
@@ -24,6 +22,7 @@ from kernelgen.profile.profile_host import FACTS, FAILED
 from kernelgen.profile.record import Facts, Profile, ProfileOptions
 from kernelgen.sandbox.contained import Ended
 from kernelgen.sandbox.survey import require_namespaces
+from kernelgen.scratch import temporary_folder
 from kernelgen.solution.contract import check_contract
 from kernelgen.solution.file import SolutionFile, read_solution
 
@@ -55,7 +54,7 @@ def profile(path: Path, options: ProfileOptions, phase: Callable[[str], None]) -
     if not survey.devices:
         raise ToolchainError(f"no GPU to profile on: {survey.reason}; run it where there is one")
     require_tools(solution)
-    with scratch_folder() as scratch:
+    with temporary_folder() as scratch:
         inside = _workplace(solution, problem, options, scratch)
         reference = problem.reference_source(case, _DEVICE)
         write_request(solution, problem, reference, _DEVICE, inside.folder)

@@ -5,9 +5,8 @@ from rich.text import Text
 
 from kernelgen.profile.record import Profile
 from kernelgen.report.columns import decimal
-from kernelgen.report.console import keep_lines_whole
+from kernelgen.report.console import Line, keep_lines_whole, print_line, written
 from kernelgen.report.numbers import times
-from kernelgen.report.table import Line, print_line, written
 
 _METHOD = (
     "each kernel of the second call was run again for every group of counters, with empty caches "

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 import msgspec
 
 from kernelgen.problem.python_signature import Function, find_class
-from kernelgen.problem.python_text import GIVEN, USUAL_IMPORTS, bound_names, name_uses
+from kernelgen.problem.python_text import GIVEN, USUAL_IMPORTS, bound_names, name_uses, needed_by
 from kernelgen.problem.record import Case, Device, Problem
 from kernelgen.solution.source import is_main_block
 
@@ -204,15 +204,9 @@ def _unchanged(kept: list[ast.stmt]) -> frozenset[str]:
 
 def _needed(users: list[ast.stmt], others: list[ast.stmt]) -> list[ast.stmt]:
     """Return the statements of a module that others need, in their order."""
-    found: set[int] = set()
-    waiting = list(users)
-    while waiting:
-        names = {n.id for n in ast.walk(waiting.pop()) if isinstance(n, ast.Name)}
-        for number, node in enumerate(others):
-            if number not in found and not names.isdisjoint(_bound(node)):
-                found.add(number)
-                waiting.append(node)
-    return [n for i, n in enumerate(others) if i in found and ast.unparse(n) not in USUAL_IMPORTS]
+    names = {n.id for user in users for n in ast.walk(user) if isinstance(n, ast.Name)}
+    needed = [others[n] for n in needed_by(names, others)]
+    return [node for node in needed if ast.unparse(node) not in USUAL_IMPORTS]
 
 
 def _bound(node: ast.stmt) -> frozenset[str]:

@@ -14,7 +14,7 @@ from kernelgen.graph.graph import PlainValue
 from kernelgen.planning.of_problem import plan_of_problem
 from kernelgen.planning.plan import Plan
 from kernelgen.problem.python_text import bound_names
-from kernelgen.problem.record import MAIN_CASE, Backend, Case, Problem, device_of
+from kernelgen.problem.record import MAIN, Backend, Case, Problem, device_of
 from kernelgen.rendering.from_plan import PlanText, plan_text
 from kernelgen.rendering.header import header
 from kernelgen.rendering.model_source import COLUMNS, forward_line, model_source, whole_module
@@ -22,7 +22,6 @@ from kernelgen.rendering.overrides import override_schedule, sort_overrides
 from kernelgen.rendering.schedule_table import DEFAULT_ARCHITECTURES, in_words, schedule_for
 from kernelgen.solution.file import NO_KERNEL, STAYS
 
-_MAIN = Case(name=MAIN_CASE)
 _LIKENESS = 'getattr({0}, "__name__", repr({0}))'
 _OTHER_FLOATS = ("float16", "bfloat16", "float64")
 # Functions that a solution may need beside its stages; each may call those before it.
@@ -36,7 +35,7 @@ def render_planned(
     problem: Problem,
     backend: Backend,
     settings: Mapping[str, str],
-    case: Case = _MAIN,
+    case: Case = MAIN,
     arch: str | None = None,
 ) -> str:
     """Return the text of a problem's solution, planned from its Model.
@@ -119,7 +118,7 @@ def _schedule(
     plan: Plan, problem: Problem, backend: Backend, arch: str, settings: Mapping[str, str]
 ) -> Schedule | None:
     """Return the schedule of the only stage that has one; None if there is none, or several."""
-    constants = tuple(problem.constants_for(_MAIN, device_of(backend)))
+    constants = tuple(problem.constants_for(MAIN, device_of(backend)))
     suggested = schedule_of(plan.stages, arch)
     if suggested is None:
         sort_overrides(settings, (), constants)

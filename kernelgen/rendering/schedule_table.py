@@ -9,13 +9,12 @@ from kernelgen.engines.known import schedule_of
 from kernelgen.engines.schedule import Schedule
 from kernelgen.errors import ProblemError, UserError
 from kernelgen.planning.of_problem import plan_of_problem
-from kernelgen.problem.record import MAIN_CASE, Backend, Case, Problem, ScheduleEntry, device_of
+from kernelgen.problem.record import MAIN, Backend, Problem, ScheduleEntry, device_of
 from kernelgen.problem.schedules import CPU
 from kernelgen.rendering.overrides import did_you_mean
 
 # Fixed, so that what is rendered never depends on the machine that renders it.
 DEFAULT_ARCHITECTURES: dict[Backend, str] = {"cuda": DEFAULT_ARCHITECTURE, "cpp": CPU}
-_MAIN = Case(name=MAIN_CASE)
 _NO_SCHEDULE = "its Model has not one product or long norm, and other kernels have no schedule"
 
 
@@ -36,7 +35,7 @@ def default_schedule(problem: Problem, backend: Backend, arch: str) -> Schedule:
 def _default_schedule(problem: Problem, backend: Backend, arch: str) -> Schedule | None:
     named = architecture(arch) if backend == "cuda" else DEFAULT_ARCHITECTURE
     alone = msgspec.structs.replace(problem, cases=())
-    plan = plan_of_problem(alone, _MAIN, device_of(backend), named).plan
+    plan = plan_of_problem(alone, MAIN, device_of(backend), named).plan
     return schedule_of(plan.stages, arch)
 
 

@@ -4,13 +4,11 @@ from collections.abc import Mapping
 
 from kernelgen.engines.environment import checked_python
 from kernelgen.errors import ProblemError, UserError
-from kernelgen.problem.record import MAIN_CASE, Backend, Case, Problem, device_of
+from kernelgen.problem.record import MAIN, MAIN_CASE, Backend, Case, Problem, device_of
 from kernelgen.rendering.overrides import override_constants, sort_overrides
 from kernelgen.rendering.planned import render_in_torch, render_planned
 from kernelgen.rendering.schedule_table import check_schedules
 from kernelgen.tracing.capture import NoGraphError
-
-_MAIN = Case(name=MAIN_CASE)
 
 
 def render(
@@ -39,7 +37,7 @@ def render(
     device = device_of(backend)
     check_schedules(problem)
     # Which numbers a schedule has follows from the kernel, and that from the constants.
-    known = problem.constants_for(_MAIN, device)
+    known = problem.constants_for(MAIN, device)
     sizes = sort_overrides(given, None, tuple(known))["constants"]
     case = Case(name=MAIN_CASE, constants=override_constants(known, sizes))
     try:
@@ -55,7 +53,7 @@ def render(
 
 def render_reference(problem: Problem, backend: Backend = "cuda") -> str:
     """Return the problem as a KernelBench-style file, at the size that suits a backend's device."""
-    source = problem.reference_source(_MAIN, device_of(backend))
+    source = problem.reference_source(MAIN, device_of(backend))
     if problem.module_source is not None:
         return source
     return f'"""{problem.summary}."""\n\n{source}'

@@ -6,10 +6,10 @@ from functools import partial
 
 from kernelgen.grading.timing.times import CANDIDATE, Speedup, Timing
 from kernelgen.grading.verdict import Owner, Verdict
+from kernelgen.report.console import Column
 from kernelgen.report.numbers import of_allowed
 from kernelgen.report.printable import printable
 from kernelgen.report.suite import speedup_over
-from kernelgen.report.table import Column
 
 HOST_BOUND = "*"
 
@@ -85,7 +85,7 @@ def versus(baseline: str, *, ranks: tuple[int, int, int]) -> Column[Verdict]:
         def cell(verdict: Verdict) -> str:
             return text(speedup_over(baseline, verdict))
 
-        return Column(heading=heading, cell=cell, number=True, rank=rank, narrower=narrower)
+        return Column(heading, cell, number=True, rank=rank, narrower=narrower)
 
     name = printable(baseline)
     median = of(f"vs\n{name}", ranks[2], partial(speedup_text, interval=False))
@@ -98,7 +98,7 @@ def _timed(heading: str, rank: int, cell: Callable[[Timing], str]) -> Column[Ver
     def of_verdict(verdict: Verdict) -> str:
         return "" if verdict.timing is None else cell(verdict.timing)
 
-    return Column(heading=heading, cell=of_verdict, number=True, rank=rank)
+    return Column(heading, of_verdict, number=True, rank=rank)
 
 
 def _marked(timing: Timing, subject: str, time_ms: float | None) -> str:
@@ -121,12 +121,10 @@ def _build(verdict: Verdict) -> str:
 # The ranks decide what a console of 100 cells shows of a run on a GPU: the solution, its status,
 # both times, the speedup over eager with its interval, that over torch.compile without, the share
 # of the limit, the largest error and, if the names are short, the seconds of the build.
-SOLUTION: Column[Verdict] = Column(heading="solution", cell=lambda v: v.solution, name=True)
-PROBLEM: Column[Verdict] = Column(heading="problem", cell=lambda v: v.problem, rank=14)
+SOLUTION: Column[Verdict] = Column("solution", lambda v: v.solution, name=True)
+PROBLEM: Column[Verdict] = Column("problem", lambda v: v.problem, rank=14)
 STATUS: Column[Verdict] = Column(
-    heading="status",
-    cell=lambda v: f"{tone(v).sign} {v.status.value}",
-    style=lambda v: tone(v).style,
+    "status", lambda v: f"{tone(v).sign} {v.status.value}", style=lambda v: tone(v).style
 )
 TIME = _timed("time\nms", 1, lambda timing: _marked(timing, CANDIDATE, timing.candidate_ms))
 EAGER = _timed("eager\nms", 8, lambda timing: _marked(timing, "eager", timing.eager_ms))
@@ -134,6 +132,6 @@ COMPILE = _timed("compile\nms", 13, lambda timing: _marked(timing, "compile", ti
 VS_EAGER = versus("eager", ranks=(10, 6, 2))
 VS_COMPILE = versus("compile", ranks=(12, 11, 3))
 LIMIT = _timed("of\nlimit", 5, lambda t: f"{t.limit.fraction:.0%}" if t.limit else "")
-ERROR: Column[Verdict] = Column(heading="error of\nallowed", cell=_error, number=True, rank=11)
+ERROR: Column[Verdict] = Column("error of\nallowed", _error, number=True, rank=11)
 GBPS = _timed("GB/s", 15, lambda timing: decimal(timing.gbps))
-BUILD: Column[Verdict] = Column(heading="build\ns", cell=_build, number=True, rank=9)
+BUILD: Column[Verdict] = Column("build\ns", _build, number=True, rank=9)

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from kernelgen.grading.timing.times import CANDIDATE, Conditions, Timing
 from kernelgen.grading.verdict import OWN_KERNELS, CaseResult, Owner, Status, Verdict
 from kernelgen.report.columns import decimal, said, tone
+from kernelgen.report.console import Line, indented
 from kernelgen.report.printable import printable_lines
 from kernelgen.report.suite import USUAL_BASELINES
-from kernelgen.report.table import Line, indented
 
 _REASON_LINES = 40
 _LOG_LINES = 10

@@ -9,9 +9,9 @@ from xml.etree import ElementTree as ET
 
 from kernelgen.grading.timing.times import CANDIDATE
 from kernelgen.grading.verdict import Owner, Run, Status, Verdict
+from kernelgen.report.json_report import Recorded
 from kernelgen.report.outcome import place
 from kernelgen.report.printable import printable, printable_block
-from kernelgen.report.reading import Recorded
 
 _NAME = "kernelgen"
 _MS = 1e-3

@@ -13,8 +13,8 @@ from rich.text import Text
 
 from kernelgen.grading.verdict import Verdict
 from kernelgen.report.columns import decimal, speedup_text, tone
+from kernelgen.report.console import short_names, shorten, written
 from kernelgen.report.printable import printable_lines
-from kernelgen.report.table import short_names, shorten, written
 
 Result = TypeVar("Result")
 

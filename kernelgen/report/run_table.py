@@ -10,11 +10,7 @@ from rich.console import Console
 from kernelgen.grading.verdict import UNKNOWN_TIME, UNTIMED_BASELINE, Run, Status, Verdict
 from kernelgen.installation import newer_than_tested
 from kernelgen.report import columns
-from kernelgen.report.details import asked_for, details, remarkable
-from kernelgen.report.outcome import summary
-from kernelgen.report.printable import printable, printable_lines
-from kernelgen.report.suite import USUAL_BASELINES, baselines_of, some, suite_facts
-from kernelgen.report.table import (
+from kernelgen.report.console import (
     Column,
     Line,
     kernelbench_name,
@@ -23,6 +19,10 @@ from kernelgen.report.table import (
     print_table,
     short_names,
 )
+from kernelgen.report.details import asked_for, details, remarkable
+from kernelgen.report.outcome import summary
+from kernelgen.report.printable import printable, printable_lines
+from kernelgen.report.suite import USUAL_BASELINES, baselines_of, some, suite_facts
 
 _WARNING_LINES = 5
 _NOTHING = {

@@ -142,9 +142,4 @@ def _require_what_is_needed(plan: Plan) -> None:
 
 
 def _described(plan: Plan) -> Containment:
-    return Containment(
-        level=plan.level,
-        landlock_abi=plan.landlock_abi,
-        limits=plan.limits,
-        missing=plan.missing,
-    )
+    return Containment(**{name: getattr(plan, name) for name in Containment.__struct_fields__})

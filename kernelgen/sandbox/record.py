@@ -48,15 +48,12 @@ class Containment(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     missing: tuple[str, ...] = ()
 
 
-class Plan(msgspec.Struct, frozen=True, kw_only=True):
+class Plan(Containment, frozen=True, kw_only=True):
     """Containment to put around a process.
 
     Attributes:
-        level: which of the three.
-        landlock_abi: version to use, 0 for none.
         scratch: its own folder, an absolute path. With namespaces it is memory of its own, and
             what is in the folder on the disk is not seen.
-        limits: on what it may use up; None, only with level `none`, sets no limit.
         writable: folders on the disk that it may write to as well.
         readable: files and folders that it may read beside what building and running needs.
         hidden: folders that it may not read, though they lie in one that it may, by their names'
@@ -64,17 +61,16 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         home: the user's, never shown but for the tools in it.
         imports: top-level modules that it may import besides those that are loaded.
         gpu: whether it may use the GPUs.
-        missing: why the level is not the highest.
     """
 
-    level: Level
-    landlock_abi: int
     scratch: str
-    limits: Limits | None
     writable: tuple[str, ...] = ()
     readable: tuple[str, ...] = ()
     hidden: tuple[bytes, ...] = ()
     home: str = ""
     imports: tuple[str, ...] = ()
     gpu: bool = True
-    missing: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.level != "none" and self.limits is None:
+            raise ValueError(f"a plan of level {self.level} without limits would contain nothing")

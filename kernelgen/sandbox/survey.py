@@ -13,7 +13,7 @@ from pathlib import Path
 
 import msgspec
 
-from kernelgen.child_python import python_command, python_path
+from kernelgen.child_python import python_command, python_path, said_by
 from kernelgen.errors import ExitCode, UserError
 from kernelgen.sandbox import landlock
 from kernelgen.sandbox.enter import enter
@@ -79,16 +79,10 @@ def survey() -> Support:
     """Try this machine once, for a fraction of a second."""
     with temporary_folder() as folder:
         try:
-            done = subprocess.run(
-                python_command("kernelgen.sandbox.survey", os.path.realpath(folder)),
-                check=True,
-                capture_output=True,
-                cwd=folder,
-                env={**os.environ, "PYTHONPATH": python_path(os.environ)},
-                stdin=subprocess.DEVNULL,
-                timeout=_TIMEOUT_S,
-            )
-            return msgspec.json.decode(done.stdout, type=Support)
+            command = python_command("kernelgen.sandbox.survey", os.path.realpath(folder))
+            environment = {**os.environ, "PYTHONPATH": python_path(os.environ)}
+            how = {"cwd": folder, "env": environment, "stderr": subprocess.PIPE}
+            return msgspec.json.decode(said_by(command, _TIMEOUT_S, **how), type=Support)
         except (OSError, subprocess.SubprocessError, msgspec.DecodeError) as error:
             reason = f"trying it failed: {str(error).splitlines()[0]}"
             return Support(level="none", landlock_abi=0, missing=(reason,))

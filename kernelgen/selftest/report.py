@@ -10,10 +10,10 @@ from rich.console import Console
 from kernelgen.errors import ExitCode
 from kernelgen.grading.verdict import Run, Verdict
 from kernelgen.report.columns import Tone
+from kernelgen.report.console import Column, Line, indented, print_line, print_table
 from kernelgen.report.outcome import place
 from kernelgen.report.printable import printable_lines
 from kernelgen.report.progress import Reporter, Said, progress_of
-from kernelgen.report.table import Column, Line, indented, print_line, print_table
 from kernelgen.selftest.corpus import Candidate, Kind, attack_classes
 
 _REASON_LINES = 6
@@ -106,7 +106,7 @@ def _lines_about(verdict: Verdict) -> Iterator[Line]:
 
 
 _Kind = tuple[str, Counter[Outcome]]
-_KIND: Column[_Kind] = Column(heading="kind", cell=lambda kind: kind[0])
+_KIND: Column[_Kind] = Column("kind", lambda kind: kind[0])
 
 
 def _outcomes(run: Run, kind: str) -> Counter[Outcome]:
@@ -115,12 +115,7 @@ def _outcomes(run: Run, kind: str) -> Counter[Outcome]:
 
 def _sum_of(outcome: Outcome) -> Column[_Kind]:
     rank = 0 if outcome in (Outcome.AS_EXPECTED, Outcome.MISS) else 1
-    return Column(
-        heading=outcome.words,
-        cell=lambda kind: str(kind[1][outcome] or ""),
-        number=True,
-        rank=rank,
-    )
+    return Column(outcome.words, lambda kind: str(kind[1][outcome] or ""), number=True, rank=rank)
 
 
 def _closing(run: Run, left_out: Mapping[str, str]) -> Iterator[Line]:

@@ -14,8 +14,7 @@ import msgspec
 
 from kernelgen.errors import KernelgenFault, UserError
 from kernelgen.grading.options import GradeOptions, Phase
-from kernelgen.grading.queue.identity import release
-from kernelgen.grading.queue.job import AnyLane, Job, LaneLost, LaneStopped
+from kernelgen.grading.queue.job import AnyLane, Job, LaneLost, LaneStopped, release
 from kernelgen.grading.queue.journal import Journal
 from kernelgen.grading.supervisor.crew import Crew
 from kernelgen.grading.supervisor.file_grading import FileGrading

@@ -16,8 +16,7 @@ import msgspec
 from kernelgen.destination import write_whole
 from kernelgen.errors import KernelgenFault, UserError
 from kernelgen.grading.options import GradeOptions
-from kernelgen.grading.queue.identity import devices, key_of, release
-from kernelgen.grading.queue.job import Job
+from kernelgen.grading.queue.job import Job, devices, key_of, release
 from kernelgen.grading.queue.journal import Journal
 from kernelgen.grading.verdict import Owner, Verdict
 from kernelgen.problem.kernelbench_file import read_kernelbench_problem

@@ -7,7 +7,6 @@ before it runs in one of its processes.
 import contextlib
 import os
 import platform
-import threading
 from collections.abc import Sequence
 from concurrent.futures import Future
 from pathlib import Path
@@ -20,8 +19,7 @@ from kernelgen.build.store import BuildStore
 from kernelgen.build.toolchain import builds_folder
 from kernelgen.errors import KernelgenFault
 from kernelgen.grading.options import GradeOptions, compiles_baselines
-from kernelgen.grading.queue.identity import devices, release
-from kernelgen.grading.queue.job import Job
+from kernelgen.grading.queue.job import Job, devices, release
 from kernelgen.grading.supervisor.crew import Crew
 from kernelgen.grading.supervisor.grade import require_tools, usual_jobs
 from kernelgen.grading.supervisor.prebuilding import told_alone
@@ -119,7 +117,6 @@ class Worker:
 
     def __init__(self, options: GradeOptions, jobs: int) -> None:
         self._options = options
-        self._change = threading.Lock()
         self._futures: dict[int, Future[Verdict]] = {}
         self._crew = Crew(jobs, compiles=compiles_baselines(options))
 
@@ -146,19 +143,15 @@ class Worker:
         if folder is not None:
             _keep(built, BuildStore(folder), options.build_timeout_s)
         future = self._crew.submit(msgspec.structs.replace(job, options=options))
-        with self._change:
-            self._futures[number] = future
+        self._futures[number] = future
         try:
             return msgspec.json.encode(future.result()), self._crew.environment
         finally:
-            with self._change:
-                del self._futures[number]
+            del self._futures[number]
 
     def cancel(self, number: int) -> None:
         """End a file, if it is here; `grade` then raises."""
-        with self._change:
-            future = self._futures.get(number)
-        if future is not None:
+        if (future := self._futures.get(number)) is not None:
             self._crew.cancel(future)
 
     def close(self) -> None:

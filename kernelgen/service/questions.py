@@ -82,7 +82,7 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         problems: that it grades, by name, with a summary; KernelBench's are `1/19`.
-        release: of kernelgen, Python and torch, as `identity.release`.
+        release: of kernelgen, Python and torch, as `job.release`.
         devices: that its verdicts depend on.
         environment: of its runs, as `Run.environment`; it knows a GPU once that was used.
     """

@@ -14,8 +14,7 @@ import msgspec
 
 from kernelgen.errors import UserError
 from kernelgen.grading.options import Phase
-from kernelgen.grading.queue.identity import release
-from kernelgen.grading.queue.job import AnyLane, Job, LaneStopped
+from kernelgen.grading.queue.job import AnyLane, Job, LaneStopped, release
 from kernelgen.grading.queue.journal import Journal
 from kernelgen.grading.supervisor.crew import Crew
 from kernelgen.grading.supervisor.file_grading import FileGrading
@@ -173,16 +172,7 @@ def _request(job: Job, offer: Offer) -> Request:
     assert problem is not None
     assert job.data is not None
     candidate = job.data.decode(errors="surrogateescape").encode(errors="replace").decode()
-    rules = Rules(
-        time=options.time,
-        baselines=options.baselines,
-        timing_budget_s=options.timing_budget_s,
-        precision=options.precision,
-        max_samples=options.max_samples,
-        tolerance=options.tolerance,
-        require=options.require,
-        eval_mode=options.eval_mode,
-    )
+    rules = Rules(**{name: getattr(options, name) for name in Rules.__struct_fields__})
     return Request(candidate=candidate, rules=rules, **_problem(problem, offer))
 
 

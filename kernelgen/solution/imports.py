@@ -52,10 +52,8 @@ def import_findings(source: Source, problem: Problem, allow: tuple[str, ...]) ->
     for_types = [node for node in ifs if source.path_of(node.test) == "typing.TYPE_CHECKING"]
     never_run = source.unused | ids_within(one for node in for_types for one in node.body)
     known = _TORCH | sys.stdlib_module_names | _NO_SOLUTIONS
-    allowed, any_installed = (
-        allowed_modules(source, problem, allow),
-        problem.allowed_imports is None,
-    )
+    allowed = allowed_modules(source, problem, allow)
+    any_installed = problem.allowed_imports is None
     live = [node for node in source.nodes if id(node) not in never_run]
     imported = [(node, module) for node in live for module in _imported_modules(node, source)]
     tops = {module.partition(".")[0] for _, module in imported}

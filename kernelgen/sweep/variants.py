@@ -18,7 +18,7 @@ from kernelgen.grading.supervisor.crew import Crew
 from kernelgen.grading.supervisor.grade import grade_jobs, require_tools
 from kernelgen.grading.verdict import Run
 from kernelgen.problem.library import load_problem
-from kernelgen.problem.record import MAIN_CASE, Backend, Case, Minimal, Problem, device_of
+from kernelgen.problem.record import MAIN, Backend, Minimal, Problem, device_of
 from kernelgen.problem.text import read_raw
 from kernelgen.problem.yaml_tree import YamlValue, as_yaml, read_tree
 from kernelgen.rendering.solution import render
@@ -78,7 +78,7 @@ def _variant(value: YamlValue, problem: Problem, backend: Backend, options: Grad
     texts = {name: as_yaml(setting) for name, setting in given.items()}
     with _blaming(value):
         source = render(problem, backend, texts)
-    own = problem.constants_for(Case(name=MAIN_CASE), device_of(backend))
+    own = problem.constants_for(MAIN, device_of(backend))
     names = {name: name.removeprefix("constants.") for name in given}
     constants = {names[name]: setting for name, setting in given.items() if names[name] in own}
     resized = msgspec.structs.replace(

@@ -8,12 +8,12 @@ from typing import Any
 import torch
 
 from kernelgen.errors import in_one_line
-from kernelgen.grading.judged import ProblemFault
 from kernelgen.grading.kernels.tracing import busy_us_of
 from kernelgen.grading.options import BASELINES
 from kernelgen.grading.oracle.reference import Reference
 from kernelgen.grading.precision import as_torch_starts, pin, read_pins
 from kernelgen.grading.timing.clock import Clock, TimedCall
+from kernelgen.grading.verdict import ProblemFault
 from kernelgen.grading.wire import messages as m
 from kernelgen.grading.wire.device_errors import is_device_loss
 from kernelgen.grading.wire.transport import span

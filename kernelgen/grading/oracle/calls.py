@@ -8,13 +8,12 @@ import torch
 
 from kernelgen.grading.correctness.compare import Expected, compare
 from kernelgen.grading.correctness.form import form_problem
-from kernelgen.grading.judged import ProblemFault
 from kernelgen.grading.oracle.device import OracleArena, OracleMemory
 from kernelgen.grading.oracle.reference import Reference
 from kernelgen.grading.oracle.repetition import FirstResult, compare_again, keep
 from kernelgen.grading.oracle.rounded_operands import explanation
 from kernelgen.grading.precision import pin
-from kernelgen.grading.verdict import Status
+from kernelgen.grading.verdict import ProblemFault, Status
 from kernelgen.grading.wire import messages as m
 from kernelgen.grading.wire.transport import arena_bytes, deposit, fetch, same_bytes, span
 from kernelgen.grading.wire.tree import TensorSpec

@@ -13,9 +13,9 @@ from torch.utils._pytree import tree_map_only
 from kernelgen.errors import in_one_line
 from kernelgen.grading.correctness.compare import Chunk, Nearby
 from kernelgen.grading.correctness.indices import Ranking
-from kernelgen.grading.judged import ProblemFault
 from kernelgen.grading.oracle.footprint import CHUNK_BYTES, free_bytes
 from kernelgen.grading.oracle.rankings import RankingRecorder
+from kernelgen.grading.verdict import ProblemFault
 from kernelgen.grading.wire.device_errors import is_device_loss, is_out_of_memory
 from kernelgen.grading.wire.generators import set_generators
 from kernelgen.grading.wire.module_state import changed_copy, state_of

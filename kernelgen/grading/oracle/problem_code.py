@@ -12,8 +12,8 @@ from typing import Any, TypeVar
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from kernelgen.grading.judged import ProblemFault
 from kernelgen.grading.oracle.randomise import randomise
+from kernelgen.grading.verdict import ProblemFault
 from kernelgen.grading.wire.device_errors import is_device_loss, is_out_of_memory
 from kernelgen.grading.wire.generators import SEED_OF_IMPORTS, set_generators
 from kernelgen.grading.wire.module_state import Initial, held_values, initial_values, move

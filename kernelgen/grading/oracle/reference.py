@@ -7,11 +7,11 @@ import torch
 
 from kernelgen.grading.correctness.compare import Expected, relative_reference_error
 from kernelgen.grading.correctness.indices import Rankings, is_integer
-from kernelgen.grading.judged import ProblemFault
 from kernelgen.grading.oracle.exact import ExactReference
 from kernelgen.grading.oracle.flops import Products, products_of, products_or_none
 from kernelgen.grading.oracle.footprint import Footprint
 from kernelgen.grading.oracle.problem_code import ProblemCode, require_plain
+from kernelgen.grading.verdict import ProblemFault
 from kernelgen.grading.wire.device_errors import is_device_loss
 from kernelgen.grading.wire.generators import generator_states
 from kernelgen.grading.wire.messages import ReferenceState

@@ -12,7 +12,6 @@ import msgspec
 import torch
 
 from kernelgen.errors import in_one_line
-from kernelgen.grading.judged import Judged, ProblemFault
 from kernelgen.grading.kernels.tracing import Tracer
 from kernelgen.grading.oracle.baselines import Baselines
 from kernelgen.grading.oracle.batches import MARGIN_BYTES, Batches
@@ -23,7 +22,7 @@ from kernelgen.grading.oracle.reference import Reference, construction_of
 from kernelgen.grading.oracle.soundness import expect_sound, idle_parts, trivial_answers
 from kernelgen.grading.precision import pin
 from kernelgen.grading.timing.clock import Clock
-from kernelgen.grading.verdict import Status
+from kernelgen.grading.verdict import Judged, ProblemFault, Status
 from kernelgen.grading.wire import messages as m
 from kernelgen.grading.wire.channel import Channel, ChannelClosed
 from kernelgen.grading.wire.device_errors import is_device_loss, is_out_of_memory

@@ -19,9 +19,8 @@ from kernelgen.grading.correctness.compare import (
     relative_reference_error,
 )
 from kernelgen.grading.correctness.indices import is_integer
-from kernelgen.grading.judged import ProblemFault
 from kernelgen.grading.oracle.reference import LEAST_PRECISION, Reference
-from kernelgen.grading.verdict import Status
+from kernelgen.grading.verdict import ProblemFault, Status
 from kernelgen.grading.wire.values import copied, tensors_of
 
 _LEAST_FINITE_SHARE = 0.5

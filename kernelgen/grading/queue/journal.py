@@ -34,7 +34,7 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True, tag="environment"):
 
 
 class Kept(msgspec.Struct, frozen=True, kw_only=True, tag="verdict"):
-    """A verdict by the key of what was graded (`identity.key_of`)."""
+    """A verdict by the key of what was graded (`job.key_of`)."""
 
     key: str
     verdict: Verdict

@@ -2,15 +2,14 @@
 
 import contextlib
 import time
-from collections.abc import Callable
 
-from kernelgen.grading.judged import Judged
+from kernelgen.grading.supervisor.calls import CaseCalls, Task
 from kernelgen.grading.supervisor.dialogue import Dialogue, Patience, ReplyT
 from kernelgen.grading.timing.looks import Meanwhile
 from kernelgen.grading.timing.waits import BatchTime
-from kernelgen.grading.verdict import Status
+from kernelgen.grading.verdict import Judged, Status
 from kernelgen.grading.wire import messages as m
-from kernelgen.problem.record import MAIN_CASE, Device
+from kernelgen.problem.record import MAIN_CASE
 
 # Enqueueing takes 20 ms by the claim; only a candidate that waits for the device takes longer.
 _ENQUEUED_WITHIN_S = 0.5
@@ -19,22 +18,13 @@ _ENQUEUED_WITHIN_S = 0.5
 class BatchRunner:
     """Runs batches on the main case, which is open.
 
-    Args:
-        verified: told what the oracle found on a batch's outputs; raises Judged if it is bad.
-
     Attributes:
         probes: writes of the oracle's own, one after each batch.
     """
 
-    def __init__(
-        self,
-        dialogue: Dialogue,
-        device: Device,
-        timeout_s: float,
-        verified: Callable[[m.Verified], None],
-    ) -> None:
-        self._dialogue, self._device, self._timeout_s = dialogue, device, timeout_s
-        self._verified = verified
+    def __init__(self, task: Task, dialogue: Dialogue, calls: CaseCalls) -> None:
+        self._dialogue, self._calls = dialogue, calls
+        self._device, self._timeout_s = task.device, task.options.call_timeout_s
         self.probes: list[m.Probed] = []
 
     def __call__(
@@ -141,7 +131,7 @@ class BatchRunner:
         # The candidate is done, so that nothing but the oracle should be using the device.
         self.probes.append(ask(m.Probe()))
         if counts:
-            self._verified(ask(m.VerifyBatch()))
+            self._calls.require_passed(ask(m.VerifyBatch()), timed=True)
         return at_once
 
     def _ask_host(

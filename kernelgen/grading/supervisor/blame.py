@@ -11,9 +11,8 @@ import time
 from pathlib import Path
 
 from kernelgen.errors import KernelgenFault
-from kernelgen.grading.judged import Judged
 from kernelgen.grading.supervisor.dialogue import Dialogue
-from kernelgen.grading.verdict import Owner, Status
+from kernelgen.grading.verdict import Judged, Owner, Status
 from kernelgen.grading.wire import messages as m
 from kernelgen.problem.record import Device
 from kernelgen.sandbox.limits import small_file_limit

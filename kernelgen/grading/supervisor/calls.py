@@ -1,16 +1,15 @@
 """Calls of the candidate on one case, each with new inputs, and what verifying them finds."""
 
+import threading
 from collections.abc import Callable
 
 import msgspec
 
-from kernelgen.build.prebuild import Prebuilt
-from kernelgen.grading.judged import Judged
 from kernelgen.grading.options import GradeOptions
 from kernelgen.grading.precision import changed_pins
 from kernelgen.grading.supervisor.dialogue import Dialogue, ReplyT
 from kernelgen.grading.supervisor.evidence import Evidence, parameter_hint
-from kernelgen.grading.verdict import Status
+from kernelgen.grading.verdict import Judged, Status
 from kernelgen.grading.wire import messages as m
 from kernelgen.problem.record import Case, Device, Problem
 from kernelgen.solution.file import SolutionFile
@@ -25,10 +24,11 @@ _UNSETTLED = (
 
 
 class Task(msgspec.Struct, frozen=True, kw_only=True):
-    """A candidate, its problem and the options; `phase` is told the present step.
+    """A candidate, its problem and the options.
 
     Attributes:
-        prebuilt: returns what was compiled ahead for a GPU's compute capability, or for the CPU.
+        phase: is told the present step.
+        stop: set in another thread, it ends compilers.
     """
 
     solution: SolutionFile
@@ -37,7 +37,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     options: GradeOptions
     phase: Callable[[str], None]
     evidence: Evidence
-    prebuilt: Callable[[tuple[int, int] | None], Prebuilt]
+    stop: threading.Event
 
 
 class CaseCalls:

@@ -14,15 +14,15 @@ from typing import Any
 
 import msgspec
 
-from kernelgen.grading.launch import scratch_folder
 from kernelgen.grading.options import Observer
 from kernelgen.grading.queue.job import AnyLane, Entry, Job, LaneLost, LaneStopped
 from kernelgen.grading.queue.journal import Journal
 from kernelgen.grading.queue.queue import Queue
 from kernelgen.grading.supervisor.lane import Lane, open_oracles
 from kernelgen.grading.supervisor.oracles import Oracles
-from kernelgen.grading.supervisor.timing_lock import Displaced, LockStopped
+from kernelgen.grading.supervisor.timing_lock import Displaced
 from kernelgen.grading.verdict import Verdict
+from kernelgen.scratch import temporary_folder
 
 # With fewer cores than this, a lane gets no cores of its own: a candidate's second thread would
 # find none.
@@ -47,7 +47,7 @@ class Crew(contextlib.AbstractContextManager["Crew"]):
 
     Attributes:
         lanes: how many files are graded at once.
-        devices: that verdicts depend on, as `identity.devices`; None are this machine's.
+        devices: that verdicts depend on, as `job.devices`; None are this machine's.
     """
 
     def __init__(
@@ -149,7 +149,7 @@ class Crew(contextlib.AbstractContextManager["Crew"]):
     def _start_shared(self) -> None:
         """Start what lanes share."""
         for gpu in dict.fromkeys(self._gpus or ("",)):
-            scratch = self._held.enter_context(scratch_folder())
+            scratch = self._held.enter_context(temporary_folder())
             oracles = open_oracles(scratch, compiles=self._compiles)
             self._oracles[gpu] = self._held.enter_context(contextlib.closing(oracles))
 
@@ -163,7 +163,7 @@ class Crew(contextlib.AbstractContextManager["Crew"]):
         """
         # On Linux this is the calling thread's own affinity, which what it starts inherits.
         os.sched_setaffinity(0, self._cores[number])
-        with scratch_folder() as scratch, Lane(scratch, self._oracles[gpu]) as lane:
+        with temporary_folder() as scratch, Lane(scratch, self._oracles[gpu]) as lane:
             yield lane
 
     def _work(self, number: int, gpu: str) -> None:
@@ -171,9 +171,8 @@ class Crew(contextlib.AbstractContextManager["Crew"]):
         unopened = None
         try:
             with contextlib.suppress(LaneStopped):
-                lost = True
-                while lost:
-                    lost = self._loses_lane(number, gpu)
+                while self._loses_lane(number, gpu):
+                    pass
         except Exception as error:  # noqa: BLE001 (the outermost frame of a thread)
             unopened = error
         finally:
@@ -219,8 +218,6 @@ class Crew(contextlib.AbstractContextManager["Crew"]):
         except Displaced:
             entry.alone = True
             queue.begin_again(entry, "another candidate was to be timed, and the GPU was busy")
-        except LockStopped:
-            queue.end(entry, LaneStopped())
         except Exception as error:  # noqa: BLE001 (whoever waits for the file gets it)
             queue.end(entry, error)
         finally:

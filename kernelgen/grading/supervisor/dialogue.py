@@ -11,7 +11,6 @@ from typing import Any, TypeVar
 import msgspec
 
 from kernelgen.errors import KernelgenFault
-from kernelgen.grading.judged import Judged
 from kernelgen.grading.supervisor.explain import (
     explain_end,
     explain_failure,
@@ -22,7 +21,7 @@ from kernelgen.grading.supervisor.explain import (
 from kernelgen.grading.supervisor.oracle_client import ORACLE_TIMEOUT_S, OracleClient
 from kernelgen.grading.supervisor.servers import WorkerGone
 from kernelgen.grading.supervisor.workers import ForkServer, Worker, cache_folders
-from kernelgen.grading.verdict import Status
+from kernelgen.grading.verdict import Judged, Status
 from kernelgen.grading.wire import messages as m
 from kernelgen.grading.wire.channel import ChannelGarbage
 from kernelgen.grading.wire.host_memory import copy_outputs

@@ -5,9 +5,8 @@ import signal
 from pathlib import PurePath
 
 from kernelgen.build.diagnostics import explain_build_error
-from kernelgen.grading.judged import Judged
 from kernelgen.grading.supervisor.servers import WorkerGone
-from kernelgen.grading.verdict import Owner, Status
+from kernelgen.grading.verdict import Judged, Owner, Status
 from kernelgen.grading.wire.messages import CandidateFailed
 from kernelgen.sandbox.watch import OverLimit
 from kernelgen.solution.file import SolutionFile

@@ -16,18 +16,17 @@ from kernelgen.build.nvcc import Tools
 from kernelgen.build.solution_build import build_solution
 from kernelgen.build.toolchain import find_compiler, find_toolkit
 from kernelgen.errors import KernelgenFault, ToolchainError, UserError
-from kernelgen.grading.judged import Judged
 from kernelgen.grading.options import Phase
 from kernelgen.grading.queue.job import Job
 from kernelgen.grading.supervisor.blame import excuse, full_disk_reason
 from kernelgen.grading.supervisor.calls import Task
 from kernelgen.grading.supervisor.evidence import Evidence
 from kernelgen.grading.supervisor.oracles import Oracles
-from kernelgen.grading.supervisor.prebuilding import prebuild_solution, told_by_a_fork
+from kernelgen.grading.supervisor.prebuilding import told_by_a_fork
 from kernelgen.grading.supervisor.session import Session
 from kernelgen.grading.supervisor.timing_lock import Displaced
 from kernelgen.grading.supervisor.workers import ForkServer
-from kernelgen.grading.verdict import Owner, Status, Verdict
+from kernelgen.grading.verdict import Judged, Owner, Status, Verdict
 from kernelgen.problem.record import Device, Problem
 from kernelgen.problem.text import encodable
 from kernelgen.scratch import remove_tree
@@ -143,9 +142,7 @@ class FileGrading:
             options=self._options,
             phase=self._phase,
             evidence=self._evidence,
-            prebuilt=lambda capability: prebuild_solution(
-                solution, problem, self._options, capability, server=server, stop=self._stop
-            ),
+            stop=self._stop,
         )
         if device == "cpu" and solution.wants == "cuda":
             reason = "the file's source is CUDA and it was to be graded on the CPU"

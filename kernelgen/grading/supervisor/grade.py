@@ -8,8 +8,7 @@ import msgspec
 
 from kernelgen.errors import ExitCode, UserError
 from kernelgen.grading.options import GradeOptions, Observer, compiles_baselines
-from kernelgen.grading.queue.identity import versions
-from kernelgen.grading.queue.job import Job
+from kernelgen.grading.queue.job import Job, versions
 from kernelgen.grading.queue.journal import Journal
 from kernelgen.grading.supervisor.crew import Crew, ended
 from kernelgen.grading.tools.sanitizer import find_sanitizer

@@ -9,11 +9,10 @@ import threading
 from pathlib import Path
 
 from kernelgen.grading.options import Phase
-from kernelgen.grading.queue.identity import versions
-from kernelgen.grading.queue.job import Job, LaneStopped
+from kernelgen.grading.queue.job import Job, LaneStopped, versions
 from kernelgen.grading.supervisor.file_grading import FileGrading
 from kernelgen.grading.supervisor.oracles import Oracles
-from kernelgen.grading.supervisor.timing_lock import LockStopped, TimingLock
+from kernelgen.grading.supervisor.timing_lock import TimingLock
 from kernelgen.grading.supervisor.workers import ForkServer
 from kernelgen.grading.verdict import Verdict
 from kernelgen.grading.wire.forking import CANDIDATE_MODULES, COMPILER_MODULES, USUAL_MODULES
@@ -83,8 +82,7 @@ class Lane(contextlib.AbstractContextManager["Lane"]):
                 stop.set()
         one = FileGrading(job, number, phase, stop)
         try:
-            with contextlib.suppress(LockStopped):
-                verdict = one.verdict(self._present, self._oracles, self._scratch)
+            verdict = one.verdict(self._present, self._oracles, self._scratch)
         finally:
             with self._changing:
                 self._at_work = None

@@ -51,12 +51,7 @@ class MainCase:
         self._baselines: dict[str, str] | None = None
         self._host_ms: dict[str, list[float]] = {}
         self._events_us: float | None = None
-        self._runner = BatchRunner(
-            dialogue,
-            task.device,
-            task.options.call_timeout_s,
-            lambda found: calls.require_passed(found, timed=True),
-        )
+        self._runner = BatchRunner(task, dialogue, calls)
         self._reference_ms: float | None = None
 
     def prepare(self) -> None:

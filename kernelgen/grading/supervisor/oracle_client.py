@@ -7,12 +7,11 @@ from typing import Any
 
 import msgspec
 
-from kernelgen.grading.judged import Judged
 from kernelgen.grading.launch import cpu_threads, trusted_environment
 from kernelgen.grading.supervisor.explain import explain_end, judge_over_limit
 from kernelgen.grading.supervisor.servers import WorkerGone
 from kernelgen.grading.supervisor.workers import ForkServer, Worker, cache_folders
-from kernelgen.grading.verdict import Owner, Status
+from kernelgen.grading.verdict import Judged, Owner, Status
 from kernelgen.grading.wire import messages as m
 from kernelgen.grading.wire.channel import ChannelGarbage
 from kernelgen.problem.record import Device, Problem

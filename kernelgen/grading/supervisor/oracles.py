@@ -19,11 +19,10 @@ from pathlib import Path
 import msgspec
 
 from kernelgen.errors import KernelgenFault
-from kernelgen.grading.judged import Judged
 from kernelgen.grading.supervisor.oracle_client import OracleClient
 from kernelgen.grading.supervisor.timing_lock import Room, TimingLock
 from kernelgen.grading.supervisor.workers import ForkServer
-from kernelgen.grading.verdict import Status
+from kernelgen.grading.verdict import Judged, Status
 from kernelgen.grading.wire import messages as m
 from kernelgen.grading.wire.forking import USUAL_MODULES
 
@@ -78,6 +77,7 @@ class Oracles:
         self.room = Room(lock)
         self._started = 0
         self._change = threading.Condition()
+        # What is at nought is forgotten: a run may see any number of problems.
         self._live: Counter[str] = Counter()
         self._idle: list[tuple[str, OracleClient]] = []
         self._previews: OrderedDict[str, Preview] = OrderedDict()
@@ -174,7 +174,7 @@ class Oracles:
             yield
         finally:
             with self._change:
-                _count_one_less(self._expected, key)
+                self._expected -= Counter((key,))
 
     @contextlib.contextmanager
     def lend(
@@ -246,7 +246,7 @@ class Oracles:
             # Its oracles went with it.
             for of, oracle in self._idle:
                 oracle.end()
-                _count_one_less(self._live, of)
+                self._live -= Counter((of,))
             self._idle.clear()
             self._server.close()
             self._server = self._new_server()
@@ -322,15 +322,8 @@ class Oracles:
 
     def _forget(self, key: str) -> None:
         with self._change:
-            _count_one_less(self._live, key)
+            self._live -= Counter((key,))
             self._change.notify_all()
-
-
-def _count_one_less(counts: Counter[str], key: str) -> None:
-    """Count down, and forget what is at nought: a run may see any number of problems."""
-    counts[key] -= 1
-    if not counts[key]:
-        del counts[key]
 
 
 def _key(setup: m.SetUpOracle, environment: Mapping[str, str]) -> str:

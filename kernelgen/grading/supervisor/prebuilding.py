@@ -13,16 +13,14 @@ from kernelgen.build.prebuild import Prebuilt, Wanted, prebuild
 from kernelgen.build.source import CaptureReply, CaptureRequest
 from kernelgen.build.store import BuildStore
 from kernelgen.errors import KernelgenFault
-from kernelgen.grading.launch import scratch_folder
-from kernelgen.grading.options import GradeOptions
+from kernelgen.grading.supervisor.calls import Task
 from kernelgen.grading.supervisor.servers import WorkerGone
 from kernelgen.grading.supervisor.workers import ForkServer, cache_folders
 from kernelgen.grading.wire import messages as m
 from kernelgen.grading.wire.channel import ChannelGarbage
 from kernelgen.grading.wire.forking import CANDIDATE_MODULES
-from kernelgen.problem.record import Device, Problem
 from kernelgen.sandbox.watch import OverLimit
-from kernelgen.solution.file import SolutionFile
+from kernelgen.scratch import temporary_folder
 
 # The supervisor, the oracle, the candidate, and one to spare.
 _CORES_OF_A_TIMING = 4
@@ -31,33 +29,26 @@ _CONTAIN_TIMEOUT_S = 60.0
 _SHOWN_BYTES = 2000
 
 
-def prebuild_solution(  # noqa: PLR0913 (what is built, for what, and by whom)
-    solution: SolutionFile,
-    problem: Problem,
-    options: GradeOptions,
-    capability: tuple[int, int] | None,
-    *,
-    server: ForkServer,
-    stop: threading.Event,
+def prebuild_solution(
+    task: Task, capability: tuple[int, int] | None, server: ForkServer
 ) -> Prebuilt:
     """Fill the build cache with what a candidate builds; needs no GPU, and any thread may call it.
 
-    `capability` is that of the GPU to be graded on, such as (9, 0), or None for the CPU. What runs
-    for this ends once `stop` is set.
+    `capability` is that of the GPU to be graded on, such as (9, 0), or None for the CPU.
 
     Raises:
         KernelgenFault: this machine could not contain it.
     """
+    options, problem = task.options, task.problem
     # Without containment, the build is not contained either.
     if options.build_cache is None or options.sandbox == "off":
         return Prebuilt()
-    device: Device = "cpu" if capability is None else "cuda"
     wanted = Wanted(
-        solution=solution,
-        reference_source=problem.reference_source(problem.all_cases()[0], device),
+        solution=task.solution,
+        reference_source=problem.reference_source(problem.all_cases()[0], task.device),
         capability=capability,
         timeout_s=options.build_timeout_s,
-        stop=stop,
+        stop=task.stop,
         tell=functools.partial(told_by_a_fork, server),
     )
     try:
@@ -115,7 +106,7 @@ def told_alone(request: CaptureRequest, timeout_s: float) -> CaptureReply:
 @contextlib.contextmanager
 def open_server() -> Iterator[ForkServer]:
     """A server for `told_by_a_fork`; raises KernelgenFault where none can be started."""
-    with scratch_folder() as folder, ForkServer.usual(folder, CANDIDATE_MODULES) as server:
+    with temporary_folder() as folder, ForkServer.usual(folder, CANDIDATE_MODULES) as server:
         yield server
 
 

@@ -10,7 +10,6 @@ import msgspec
 from kernelgen.build.prebuild import Prebuilt
 from kernelgen.build.toolchain import find_compiler, find_toolkit
 from kernelgen.errors import KernelgenFault, ToolchainError
-from kernelgen.grading.judged import Judged
 from kernelgen.grading.launch import cpu_threads
 from kernelgen.grading.options import BASELINES, wanted_baselines
 from kernelgen.grading.supervisor.blame import reconsider
@@ -20,14 +19,14 @@ from kernelgen.grading.supervisor.dialogue import Dialogue, Patience
 from kernelgen.grading.supervisor.main_case import MainCase, gpu_bytes
 from kernelgen.grading.supervisor.oracle_client import oracle_setup
 from kernelgen.grading.supervisor.oracles import Oracles, Preview
-from kernelgen.grading.supervisor.prebuilding import has_cores_aside
+from kernelgen.grading.supervisor.prebuilding import has_cores_aside, prebuild_solution
 from kernelgen.grading.supervisor.timing_lock import Displaced, Room, TimingLock
 from kernelgen.grading.supervisor.workers import ForkServer
 from kernelgen.grading.timing.quiet import Quiet
 from kernelgen.grading.timing.waits import CROWDED
 from kernelgen.grading.tools.sanitizer import can_sanitize, sanitize
 from kernelgen.grading.tools.workplace import Workplace
-from kernelgen.grading.verdict import BuildRecord, Status
+from kernelgen.grading.verdict import BuildRecord, Judged, Status
 from kernelgen.grading.wire import messages as m
 from kernelgen.hardware.device import VISIBLE_GPUS, capability_of, visible_gpus
 from kernelgen.problem.record import Case
@@ -88,7 +87,7 @@ class Session:
         try:
             with oracles.expected(setup, environment):
                 ahead = oracles.preview(setup, environment, compiles=self._compiled_baselines())
-                self._build_ahead(gpu)
+                self._build_ahead(server, gpu)
                 known = ahead.result()
                 self._evidence.ready = known.ready
                 require_tools(self._solution)
@@ -107,26 +106,24 @@ class Session:
         self, server: ForkServer, oracles: Oracles, setup: m.SetUpOracle, known: Preview
     ) -> None:
         dialogue = self._dialogue
-        displaceable = contextlib.ExitStack()
         try:
             contained = self._start_host()
-            displaceable.enter_context(self._lock.endable(self._displace))
-            imported_s = self._import()
-            environment = dialogue.environment
-            size = known.tensor_bytes
-            cheap = not self._compiled_baselines() and size is not None and size <= _CHEAP_BYTES
-            waiting = self._tell_of_waiting
-            # Releases the exclusive lock after both workers have freed their memory.
-            with (
-                contextlib.ExitStack() as held,
-                oracles.lend(setup, environment, waiting, cheap=cheap) as oracle,
-            ):
-                if contained.level != "namespaces":
-                    # It may have been within the candidate's reach.
-                    oracle.healthy = False
-                with dialogue.with_oracle(oracle):
-                    oracle.ask(setup)
-                    self._check_cases(oracles.room, known, imported_s, held)
+            with self._lock.endable(self._displace):
+                imported_s = self._import()
+                size = known.tensor_bytes
+                cheap = not self._compiled_baselines() and size is not None and size <= _CHEAP_BYTES
+                waiting = self._tell_of_waiting
+                # Releases the exclusive lock after both workers have freed their memory.
+                with (
+                    contextlib.ExitStack() as held,
+                    oracles.lend(setup, dialogue.environment, waiting, cheap=cheap) as oracle,
+                ):
+                    if contained.level != "namespaces":
+                        # It may have been within the candidate's reach.
+                        oracle.healthy = False
+                    with dialogue.with_oracle(oracle):
+                        oracle.ask(setup)
+                        self._check_cases(oracles.room, known, imported_s, held)
         except KernelgenFault as fault:
             if dialogue.has_host and not server.running:
                 # Nothing else has a reason to: the server is small, and the candidate was running.
@@ -134,7 +131,6 @@ class Session:
                 raise Judged(Status.TAMPERED, reason) from fault
             raise
         finally:
-            displaceable.close()
             self._evidence.printed = dialogue.close()
 
     def _check_cases(
@@ -208,7 +204,7 @@ class Session:
         names = wanted_baselines(self._options, self._device) if self._options.time else ()
         return tuple(name for name in names if BASELINES[name].mode is not None)
 
-    def _build_ahead(self, gpu: str) -> None:
+    def _build_ahead(self, server: ForkServer, gpu: str) -> None:
         """Compile what the candidate builds, or find it kept."""
         capability = capability_of(gpu) if self._device == "cuda" else None
         if self._device == "cuda" and capability is None:
@@ -217,7 +213,7 @@ class Session:
         aside = self._device == "cuda" and has_cores_aside()
         with contextlib.nullcontext() if aside else self._lock.working():
             self._phase("building")
-            self._prebuilt = self._task.prebuilt(capability)
+            self._prebuilt = prebuild_solution(self._task, capability, server)
         if self._prebuilt.warning:
             self._evidence.warn(self._prebuilt.warning)
 

@@ -13,12 +13,10 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from kernelgen.grading.queue.job import LaneStopped
+
 FOLDER = Path("/tmp")  # noqa: S108 (all users must meet in one place, whatever TMPDIR says)
 _POLL_S = 0.005
-
-
-class LockStopped(Exception):  # noqa: N818 (an ending, not an error)
-    """The wait was ended from another thread."""
 
 
 class Displaced(Exception):  # noqa: N818 (nobody's mistake)
@@ -101,7 +99,7 @@ class DeviceLock:
                 told = True
                 waiting()
             self._stopped.wait(_POLL_S)
-        raise LockStopped
+        raise LaneStopped
 
     def _opened(self, name: str) -> int:
         """Open a file that every user may lock; a link in its place is none."""
@@ -145,7 +143,7 @@ class TimingLock:
             self._device.name(uuid)
 
     def stop(self) -> None:
-        """End every wait for other processes: whoever waits gets LockStopped."""
+        """End every wait for other processes: whoever waits gets LaneStopped."""
         self._device.stop()
 
     @contextlib.contextmanager
@@ -285,7 +283,7 @@ class Room:
         self._stopped = False
 
     def stop(self) -> None:
-        """End every wait: whoever waits gets LockStopped."""
+        """End every wait: whoever waits gets LaneStopped."""
         with self._change:
             self._stopped = True
             self._change.notify_all()
@@ -301,7 +299,7 @@ class Room:
 
         def is_in() -> bool:
             if self._stopped:
-                raise LockStopped
+                raise LaneStopped
             fits = self._queue[0] is me and self._taken_bytes + size <= whole
             if fits or self._lock.is_mine:
                 self._queue.remove(me)

@@ -5,11 +5,10 @@ from collections.abc import Iterable
 
 import msgspec
 
-from kernelgen.grading.judged import Judged
 from kernelgen.grading.kernels.attribution import disputed, kernel_uses
 from kernelgen.grading.kernels.own import Policy, TracedCall, depends_on_reference, objection
 from kernelgen.grading.supervisor.evidence import Evidence
-from kernelgen.grading.verdict import Status
+from kernelgen.grading.verdict import Judged, Status
 from kernelgen.grading.wire import messages as m
 from kernelgen.grading.wire.trace import Trace
 from kernelgen.problem.record import Device, Problem

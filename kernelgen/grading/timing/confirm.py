@@ -21,11 +21,10 @@ from typing import Literal, Protocol
 
 import msgspec
 
-from kernelgen.grading.judged import Judged
 from kernelgen.grading.timing.times import Confirmation
 from kernelgen.grading.timing.traced import RunTraced, trace_as_timed
 from kernelgen.grading.timing.waits import BATCH_MS, CROWDED, BatchTime, Claim, Waits
-from kernelgen.grading.verdict import UNKNOWN_TIME, Status
+from kernelgen.grading.verdict import UNKNOWN_TIME, Judged, Status
 from kernelgen.grading.wire.trace import Trace
 
 Way = Literal["behind a gate", "in place", "copied"]

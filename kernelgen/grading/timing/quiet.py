@@ -12,9 +12,8 @@ from collections.abc import Callable
 
 import msgspec
 
-from kernelgen.grading.judged import Judged
 from kernelgen.grading.timing.waits import CROWDED
-from kernelgen.grading.verdict import UNKNOWN_TIME, Status
+from kernelgen.grading.verdict import UNKNOWN_TIME, Judged, Status
 from kernelgen.grading.wire.messages import Probed
 
 # Sharing by turns at least doubles a write; the memory's own speed varies by a few per cent.

@@ -4,7 +4,6 @@ from statistics import median
 
 import msgspec
 
-from kernelgen.grading.judged import Judged
 from kernelgen.grading.timing.limit import FASTER_THAN_MEASURED, Floor, Work, floor_of, limit_of
 from kernelgen.grading.timing.quiet import MemoryLimits
 from kernelgen.grading.timing.sampling import Samples
@@ -17,7 +16,7 @@ from kernelgen.grading.timing.times import (
     Subject,
     Timing,
 )
-from kernelgen.grading.verdict import Status
+from kernelgen.grading.verdict import Judged, Status
 from kernelgen.hardware.calibration import Calibration
 
 _HOST_BOUND = (

@@ -15,15 +15,14 @@ from kernelgen.grading.verdict import OWN_KERNELS
 from kernelgen.problem.record import Problem
 from kernelgen.report import numbers, plan
 from kernelgen.report.columns import tone
-from kernelgen.report.console import tracked
+from kernelgen.report.console import kernelbench_name, tracked
 from kernelgen.report.html.highlight import highlighted
 from kernelgen.report.html.overview import across_of, charts_of, counts_of, short
 from kernelgen.report.html.solution import cut, entries_of, gist, log_end, subject_table
+from kernelgen.report.json_report import Recorded, as_one
 from kernelgen.report.outcome import title
 from kernelgen.report.printable import printable_block
-from kernelgen.report.reading import Recorded, as_one
 from kernelgen.report.suite import suite_facts
-from kernelgen.report.table import kernelbench_name
 
 _TEMPLATES = Path(__file__).parent / "templates"
 # Up to so many, every section stands open; more are opened where a link leads to them.

@@ -12,11 +12,11 @@ import msgspec
 from kernelgen.grading.timing.times import Speedup
 from kernelgen.grading.verdict import Status, Verdict
 from kernelgen.report.columns import Tone, tone
+from kernelgen.report.console import number_order
 from kernelgen.report.html.solution import Entry
+from kernelgen.report.json_report import Recorded
 from kernelgen.report.numbers import times
-from kernelgen.report.reading import Recorded
 from kernelgen.report.suite import baselines_of, speedup_over
-from kernelgen.report.table import number_order
 
 # Left and right of what is drawn, so that a label at an end has room.
 _MARGIN_PERCENT = 4.0

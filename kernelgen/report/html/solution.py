@@ -11,10 +11,10 @@ from kernelgen.grading.plan_record import PlanRecord
 from kernelgen.grading.timing.statistics import median_interval
 from kernelgen.grading.timing.times import Timing
 from kernelgen.grading.verdict import Verdict
+from kernelgen.report.console import kernelbench_name, number_order, problem_of
+from kernelgen.report.json_report import Recorded, by_device
 from kernelgen.report.numbers import count, interval, percent, plain, times
 from kernelgen.report.printable import printable_block
-from kernelgen.report.reading import Recorded, by_device
-from kernelgen.report.table import kernelbench_name, number_order, problem_of
 
 # The part of a log that a page carries; the JSON report has all of it.
 _MOST_LOG = 65_536
