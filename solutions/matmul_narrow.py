@@ -2,7 +2,7 @@
 # problem: matmul_narrow
 # source: matmul_narrow.yaml (sha256 65f1c9b5935f6bda)
 # backend: cuda, sm_90a
-# templates: frame/head.py.jinja (sha256 b17aaa040689ebea)
+# templates: frame/head.py.jinja (sha256 8669611a137f5ca2)
 # render again: kernelgen render matmul_narrow
 """Product of a large and a narrow matrix.
 
@@ -32,9 +32,9 @@ CUDA_SOURCE = r"""
 
 // Element (r, c) is the product of row r of a and column c of b.
 //
-// Tensor cores multiply fp16 halves, as accurately as fp32: each row of the operand that has few, and
-// 64 of K of each row of the other, are scaled by a power of two and split into hi + lo, which hold
-// 22 bits; lo * lo is left out. The larger operand is read once, and split in registers. Tensor
+// Tensor cores multiply fp16 halves, as accurately as fp32: each row of the operand that has few,
+// and 64 of K of each row of the other, are scaled by a power of two and split into hi + lo, which
+// hold 22 bits; lo * lo is left out. The larger operand is read once, split in registers. Tensor
 // cores truncate their sums, so these are promoted to fp32 registers every 64 of K
 // (Ootomo and Yokota, Recovering single precision accuracy from Tensor Cores, 2022). A row is wide
 // if the halves do not hold it: it has inf or NaN, or more than one in 256 of its elements is not 0
@@ -470,8 +470,6 @@ __device__ void multiply_rows(
 // The hi/lo split. A row's scale follows from its largest magnitude.
 namespace split {
 
-constexpr int kQuad = 4;  // floats of a vector
-
 // Magnitudes are compared as bits: in that order NaN is larger than inf, and inf than the rest.
 __device__ unsigned magnitude_bits(float value) { return __float_as_uint(value) & 0x7fffffffu; }
 
@@ -515,8 +513,8 @@ __device__ Pairs split_pair(float a, float b, float scale) {
 
 // The product by wgmma of a's rows, which a thread splits on their way to registers, and of
 // b's few, which are split before and come from shared memory. TMA fills stages of K there.
-// Blocks are persistent: one warpgroup copies, two multiply, 64 rows each. Two blocks, one below the
-// other, are a cluster: each copies a half for both.
+// Blocks are persistent: one warpgroup copies, two multiply, 64 rows each. Two blocks, one below
+// the other, are a cluster: each copies a half for both.
 namespace skinny {
 
 constexpr int kTileRows = 128;            // of a, of a block
@@ -608,7 +606,9 @@ __global__ void __launch_bounds__(kSplitThreads)
   if (lane == 0 && depth > 0) split::count_lost(halves, of_all, largest, lost);
 }
 
-// Where a tensor core finds rows of 128 bytes, in the swizzle of 128 bytes.
+// Where a tensor core finds rows of 128 bytes: in groups of 8, in each of which the 16-byte pieces
+// of a row are permuted by its number (the swizzle of 128 bytes, which the copies write). A step of
+// K is 32 bytes further, 2 in the address's unit of 16.
 __device__ uint64_t rows_at(unsigned address) {
   constexpr uint64_t kSwizzle = uint64_t{1} << 62;
   constexpr uint64_t kGroup = uint64_t{8 * 128 / 16} << 32;
@@ -688,8 +688,8 @@ struct Fragment {
   uint32_t hi[kSteps][4], lo[kSteps][4];
 };
 
-// A thread's values of a stage, and what four lanes find of their two chunks: the largest magnitude,
-// and of those that are not 0 the least, as bits shifted to the left, less one.
+// A thread's values of a stage, and what four lanes find of their two chunks: the largest
+// magnitude, and of those that are not 0 the least, as bits shifted to the left, less one.
 struct Chunks {
   float2 values[kSteps][4];
   unsigned largest[2], least[2];
@@ -751,8 +751,8 @@ __device__ float2 split_chunks(Fragment& to, unsigned (&lost)[2], const Chunks& 
   return make_float2(split::inverse_of(scales[0]), split::inverse_of(scales[1]));
 }
 
-// Begins the sum of kPromotedSteps of a stage. The small products come first, while the sum is small:
-// tensor cores cut off what is small beside it.
+// Begins the sum of kPromotedSteps of a stage. The small products come first, while the sum is
+// small: tensor cores cut off what is small beside it.
 __device__ void add_steps(
     float (&sum)[kValues], const Fragment& rows, unsigned columns, int first) {
   const uint64_t hi = rows_at(columns) + 2 * first;

@@ -2,7 +2,7 @@
 # problem: matmul_vector
 # source: matmul_vector.yaml (sha256 7aa27bbaf054eb27)
 # backend: cuda, sm_90a
-# templates: frame/head.py.jinja (sha256 b17aaa040689ebea)
+# templates: frame/head.py.jinja (sha256 8669611a137f5ca2)
 # render again: kernelgen render matmul_vector
 """Product of a matrix and a vector.
 

@@ -73,7 +73,8 @@ def test_large_ones_are(layer: str, x: str, expected: bool, tmp_path: Path) -> N
         ("torch.einsum('ij,jk->ki', x, self.w)", False),
         ("torch.einsum('bij,bij->bij', x[None], self.w[None])", False),
         ("x @ self.w[0]", False),
-        ("x @ self.w[:, :64]", True),
+        ("x @ self.w[:, :64]", False),
+        ("torch.cat([x, x, x, x]) @ self.w[:, :64]", True),
         ("x.half() @ self.w.half()", False),
         ("x[:64] @ self.w", False),
     ],
@@ -117,6 +118,8 @@ def test_what_the_planner_wants_has_a_kernel(depth: int) -> None:
         return TensorType(shape=shape, strides=strides_of(shape), dtype="float32")
 
     chosen = choose_product(dense(LEAST_ROWS, depth), dense(LEAST_SIZE, depth), "sm_90a")
+    assert chosen.kernel == "skinny"  # whose few columns are a quarter of the rows
+    chosen = choose_product(dense(LEAST_ROWS, depth), dense(LEAST_SIZE + 4, depth), "sm_90a")
     assert chosen.kernel == "hopper"
 
 

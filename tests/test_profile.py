@@ -335,7 +335,7 @@ def test_a_mistake_in_the_command_is_refused_before_anything_runs(
 
 
 def test_a_contained_process_is_told_to_do_without_containment(tmp_path: Path) -> None:
-    plan = msgspec.structs.replace(UNCONTAINED, level="landlock")
+    plan = msgspec.structs.replace(UNCONTAINED, level="landlock", limits=usual_limits())
     inside = Workplace(plan=plan, folder=tmp_path, environment={}, deadline_s=2.0)
     said = explain(PERMISSION, Ended(log="", code=1), inside)
     assert "a contained process is none: run as root with --sandbox off" in said
