@@ -123,6 +123,7 @@ MUTANTS = {
 def emulated(kind: Kind) -> str:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(choice, "_LONG_DEPTH", LONG_DEPTH)
+        patch.setattr(choice, "_FEW_ROWS", 0)  # they are a chain, not a skinny product
         return for_the_cpu(cuda_source(kind.problem, kind.sizes))
 
 
@@ -135,7 +136,11 @@ def with_patterns() -> str:
     inputs = {name: f"torch.randn({shape})" for name, shape in SHAPES.items()}
     given = {"x": "torch.randn(100000, 128)", "y": "torch.randn(128, 80)", **inputs}
     given |= {"scale": "0.5", "two": "2.0", "flags": "torch.rand(80) > 0.5"}
-    with TemporaryDirectory() as folder, mock.patch.object(claims, "_pays", return_value=True):
+    with (
+        TemporaryDirectory() as folder,
+        mock.patch.object(claims, "_pays", return_value=True),
+        mock.patch.object(choice, "_FEW_ROWS", 0),
+    ):
         problem = problem_of(Path(folder), PATTERNS, **given)
         return for_the_cpu(product_of(render(problem, "cuda")))
 
