@@ -146,6 +146,39 @@ def test_one_error_says_little_and_inputs_nearby_say_more() -> None:
     assert not asked
 
 
+def test_errors_nearby_widen_no_bound_of_an_output_that_rounds_often() -> None:
+    """Nor are they asked for where an integer is wrong."""
+    torch.manual_seed(2)
+    exact = [torch.rand(5000, dtype=torch.float64), torch.zeros(5000, dtype=torch.float64)]
+    ref32, near = [one.float() for one in exact], [one.float() for one in exact]
+    near[0][7] += 1.0
+    out = [one.clone() for one in ref32]
+    out[0][7] += 1e-3
+    asked = []
+
+    def nearby() -> Iterator[Nearby]:
+        asked.append(1)
+        yield near, exact
+
+    def found(out: list[torch.Tensor], ref32: list[torch.Tensor]) -> Status:
+        expected = Expected(
+            described=deposit(ref32, None),
+            ref32=ref32,
+            exact_chunks=lambda: iter([(0, [*exact])]),
+            exact="float64",
+            nearby=nearby,
+        )
+        return compare(out, expected, TOLERANCE, full=False).status
+
+    assert found(out, ref32) is Status.WRONG_VALUES
+    assert asked
+    asked.clear()
+    exact[1] = torch.zeros(5000, dtype=torch.int64)
+    whole = [ref32[0], exact[1].clone()]
+    assert found([ref32[0], exact[1] + 1], whole) is Status.WRONG_VALUES
+    assert not asked
+
+
 def test_inputs_nearby_round_anew() -> None:
     torch.manual_seed(0)
     model = torch.nn.Sequential(torch.nn.Linear(4096, 1), torch.nn.BatchNorm1d(1))

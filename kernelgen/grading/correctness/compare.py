@@ -15,7 +15,7 @@ that lets one in a million through, the maximum is over inputs nearby as well.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 import msgspec
 import torch
@@ -90,12 +90,12 @@ def compare(
     if full or wrong:
         errors = _reference_errors(expected, bounds)
     if wrong:
-        if expected.nearby is not None and any(error.are_few for error in errors):
-            for ref32, exact in expected.nearby():
-                near = msgspec.structs.replace(
-                    expected, ref32=ref32, exact_chunks=lambda exact=exact: iter([(0, exact)])
-                )
-                _add_errors(errors, near)
+        few = {n: error for n, error in enumerate(errors) if error.are_few}
+        for ref32, exact in expected.nearby() if few and expected.nearby else ():
+            near = msgspec.structs.replace(
+                expected, ref32=ref32, exact_chunks=lambda exact=exact: iter([(0, exact)])
+            )
+            _add_errors(few, near)
         slacks = [error.slack() for error in errors]
         if any(slack is not None for slack in slacks):
             wider = [Bound(b.tolerance, b.absolute, s) for b, s in zip(bounds, slacks, strict=True)]
@@ -176,13 +176,15 @@ def _reference_errors(expected: Expected, bounds: list[Bound]) -> list[ErrorOfRe
         ErrorOfReference(tuple(ref.shape), ref.device, bound)
         for ref, bound in zip(expected.ref32, bounds, strict=True)
     ]
-    _add_errors(errors, expected)
+    _add_errors(dict(enumerate(errors)), expected)
     return errors
 
 
-def _add_errors(errors: list[ErrorOfReference], expected: Expected) -> None:
+def _add_errors(errors: Mapping[int, ErrorOfReference], expected: Expected) -> None:
+    """Add the errors of the outputs at these positions."""
     for position, block in _all_blocks(expected.ref32, expected):
-        errors[position].add(block)
+        if position in errors:
+            errors[position].add(block)
 
 
 def _conclude(

@@ -142,13 +142,14 @@ class ErrorOfReference:
         self._bound = bound
         self._maxima = Slices.zeros(shape, device)
         self._missed = False
-        self._errors = 0
+        self._rounds, self._errors = False, 0
         self.largest = 0.0
 
     def add(self, block: Block) -> None:
         """Take in a block; only its `ref` and `exact` count."""
         if block.ref.numel() == 0 or not block.ref.is_floating_point():
             return
+        self._rounds = True
         exact = block.exact.double()
         # Where either is inf or NaN, that value itself is expected, and there is no error.
         error = (block.ref.double() - exact).abs_().nan_to_num_(nan=0.0, posinf=0.0)
@@ -160,8 +161,8 @@ class ErrorOfReference:
 
     @property
     def are_few(self) -> bool:
-        """Whether too few elements round to tell by how much: most are 0, or there are few."""
-        return self._errors < _FEW_ERRORS
+        """Whether too few floats round to tell by how much: most are 0, or there are few."""
+        return self._rounds and self._errors < _FEW_ERRORS
 
     def slack(self) -> Slices | None:
         """Return what to allow at least, or None if twice its error keeps the bound everywhere."""

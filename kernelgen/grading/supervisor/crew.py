@@ -171,8 +171,9 @@ class Crew(contextlib.AbstractContextManager["Crew"]):
         unopened = None
         try:
             with contextlib.suppress(LaneStopped):
-                while self._loses_lane(number, gpu):
-                    pass
+                lost = True
+                while lost:
+                    lost = self._loses_lane(number, gpu)
         except Exception as error:  # noqa: BLE001 (the outermost frame of a thread)
             unopened = error
         finally:

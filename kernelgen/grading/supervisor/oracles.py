@@ -77,7 +77,7 @@ class Oracles:
         self.room = Room(lock)
         self._started = 0
         self._change = threading.Condition()
-        # What is at nought is forgotten: a run may see any number of problems.
+        # A key at nought is forgotten: a run may see any number of problems.
         self._live: Counter[str] = Counter()
         self._idle: list[tuple[str, OracleClient]] = []
         self._previews: OrderedDict[str, Preview] = OrderedDict()
