@@ -28,7 +28,7 @@ from kernelgen.grading.verdict import UNKNOWN_TIME, Status, Verdict
 
 # A file's beginning waits right after this, and its verdict is told a moment after its work.
 BESIDE = ("opening the device", Status.PASSED.value)
-ALONE = ("preparing", "timing", "confirming", "tracing")
+ALONE = ("timing", "confirming", "tracing")
 TIMED = GradeOptions(
     problem=problem_of(HONEST), min_samples=3, max_samples=3, baselines=("eager",), device="cpu"
 )

@@ -86,6 +86,12 @@ def test_other_inputs_have_to_agree_twice() -> None:
         ("return x + 0.0 * y", "pass", ("inputs[1]",)),
         ("return x + y", "pass", ()),
         ("return self.norm(x) + y", "self.norm = nn.LayerNorm(16)", ()),
+        # Few results: their errors would be looked up nearby.
+        (
+            "return (x * y).sum() + 0.01 * self.bias",
+            "self.bias = nn.Parameter(torch.zeros(1))",
+            (),
+        ),
         # A row's mean is taken away, and with it a bias that all of the row shares.
         (
             "h = x + y + self.bias; return h - h.mean(1, keepdim=True)",
