@@ -242,7 +242,7 @@ def test_a_wrong_option_is_one_line_and_nothing_is_graded(
         ("x.py", "--device", "tpu"),
         ("x.py", "--jobs", "0"),
         *(("x.py", "--timing-budget", value) for value in ("nan", "inf", "0", "-1", "soon")),
-        *(("x.py", f"--precision={value}") for value in ("-1", "101", "nan", "fine")),
+        *(("x.py", f"--interval={value}") for value in ("-1", "101", "nan", "fine")),
         *(("x.py", f"--tolerance={value}") for value in ("0", "-1", "1", "nan", "loose")),
         ("x.py", "--unknown"),
     ],
@@ -389,7 +389,7 @@ def test_options_stand_in_for_the_problems_rules(grader: FakeGrader) -> None:
     assert (given.tolerance, given.rule) == (1e-4, "kernelbench")
     assert (given.require, given.eval_mode) == ("anything", True)
     assert grader.options.overrides() == {
-        "tolerance": "kernelbench, |out - ref32| <= 1e-4 + 1e-4 * |ref32|",
+        "tolerance": "kernelbench, |out - ref| <= 1e-4 + 1e-4 * |ref|, 1e-2 for bf16 and fp16",
         "require": "anything",
         "eval-mode": "reference and candidate under eval()",
     }

@@ -55,6 +55,8 @@ class Case:
             tolerance=1e-5,
             rule="exact",
             eval_mode=eval_mode,
+            precision="fp32",
+            gradients=False,
             batch_independent=False,
             seed=b"seed".hex(),
             memory_limit_bytes=None,

@@ -88,7 +88,7 @@ def test_what_a_reference_draws_under_a_seed_of_its_own_is_exact_as_well(forward
 def test_draws_that_float64_does_not_repeat_are_compared_in_float32(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(exact, "Float32Draws", contextlib.nullcontext)
+    monkeypatch.setattr(exact, "NarrowDraws", contextlib.nullcontext)
     reference = made("x + torch.randn(x.shape)")
     _, expected = reference.expect(0)
     require_sound(reference, expected, must_have_elements=True)

@@ -41,10 +41,10 @@ class Blocks:
         )
 
 
-def options(least: int, most: int, budget_s: float, precision: float = -1.0) -> GradeOptions:
+def options(least: int, most: int, budget_s: float, interval: float = -1.0) -> GradeOptions:
     """Return options; by default no interval is narrow enough."""
     return GradeOptions(
-        min_samples=least, max_samples=most, timing_budget_s=budget_s, precision=precision
+        min_samples=least, max_samples=most, timing_budget_s=budget_s, interval=interval
     )
 
 
@@ -100,14 +100,14 @@ def test_a_device_that_stays_throttled_is_timed_as_it_is(monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize(
-    ("precision", "baselines", "count"),
+    ("interval", "baselines", "count"),
     [(0.005, ("eager",), 10), (0.0, ("eager",), 50), (0.005, (), 50)],
 )
 def test_sampling_ends_when_the_speedups_are_known_well_enough(
-    monkeypatch: pytest.MonkeyPatch, precision: float, baselines: tuple[str, ...], count: int
+    monkeypatch: pytest.MonkeyPatch, interval: float, baselines: tuple[str, ...], count: int
 ) -> None:
     """Invented times are the same for both, so that the interval is as narrow as can be."""
-    asked = options(10, 50, 60.0, precision)
+    asked = options(10, 50, 60.0, interval)
     taken = take_samples(Blocks(monkeypatch), baselines, asked, lambda _: None)
     assert len(taken.samples["candidate"]) == count
 

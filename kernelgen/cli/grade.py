@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import click
 import msgspec
@@ -19,7 +19,7 @@ from kernelgen.errors import UserError
 from kernelgen.grading.options import QUICK_SAMPLES, GradeOptions, Observer
 from kernelgen.grading.queue.journal import Journal
 from kernelgen.grading.verdict import Run
-from kernelgen.problem.record import Problem
+from kernelgen.problem.record import Precision, Problem
 
 _DEFAULTS = GradeOptions()
 _EXCLUSIVE = {
@@ -47,9 +47,15 @@ _SENT_AT_ONCE = 16  # files; a service grades as many of them as it can
     ("own_kernel", "anything"),
     "In place of the problem's; anything takes files without a kernel of their own.",
 )
+@click.option(
+    "--precision",
+    type=click.Choice(get_args(Precision)),
+    help="The type of floating inputs and parameters, in place of the problem's; else fp32.",
+)
 @options.flag(
     "--eval-mode", "Grade both sides under eval(); else in training mode, as KernelBench does."
 )
+@options.flag("--gradients", "Grade forward and backward together, and compare gradients too.")
 @options.flag(
     "--sanitize", "Also look for memory errors and races with compute-sanitizer, on a small case."
 )
@@ -60,9 +66,9 @@ _SENT_AT_ONCE = 16  # files; a service grades as many of them as it can
 @options.NO_TIMING
 @options.timing_budget("solution")
 @click.option(
-    "--precision",
+    "--interval",
     type=options.Number("percentage", most=100),
-    default=100 * _DEFAULTS.precision,
+    default=100 * _DEFAULTS.interval,
     show_default=True,
     metavar="PERCENT",
     help="Stop timing once every speedup is known to within this; 0 uses up the budget.",
@@ -239,7 +245,7 @@ def _options(  # noqa: PLR0913 - what the options of grading cannot take as it i
     baselines: tuple[str, ...] | None,
     no_baseline: bool,
     no_timing: bool,
-    precision: float,
+    interval: float,
     samples: int | None,
     quick: bool,
     build_cache: Path | None,
@@ -265,7 +271,7 @@ def _options(  # noqa: PLR0913 - what the options of grading cannot take as it i
         time=not no_timing,
         min_samples=min(_DEFAULTS.min_samples, most),
         max_samples=most,
-        precision=precision / 100,
+        interval=interval / 100,
         build_cache=None if no_build_cache else _cache(build_cache),
         **given,
     )

@@ -104,6 +104,8 @@ def _facts(problem: Problem) -> list[tuple[str, str]]:
     facts = [
         ("file", str(problem.path)),
         ("tolerance", f"{problem.tolerance:g}"),
+        ("precision", problem.precision),
+        ("gradients", "compared" if problem.gradients else "not asked for"),
         ("cases", str(len(problem.all_cases()))),
         ("batch independent", "yes" if problem.batch_independent else "no"),
         ("require", problem.require),

@@ -9,7 +9,14 @@ import msgspec
 from kernelgen.errors import UserError
 from kernelgen.grading.verdict import Verdict
 from kernelgen.hardware.device import has_gpu_driver
-from kernelgen.problem.record import KERNELBENCH_TOLERANCE, Device, OtherRule, Problem, Require
+from kernelgen.problem.record import (
+    KERNELBENCH_TOLERANCE,
+    Device,
+    OtherRule,
+    Precision,
+    Problem,
+    Require,
+)
 from kernelgen.sandbox.record import Limits, Mode
 
 DeviceChoice = Literal["auto", "cuda", "cpu"]
@@ -19,7 +26,7 @@ QUICK_SAMPLES = 3
 # A candidate is called some hundred times; no honest one takes its limit so often.
 _CALLS = 10
 _RULES = {
-    "kernelbench": "kernelbench, |out - ref32| <= 1e-4 + 1e-4 * |ref32|",
+    "kernelbench": "kernelbench, |out - ref| <= 1e-4 + 1e-4 * |ref|, 1e-2 for bf16 and fp16",
     "reference": "reference, or twice what float32 is off from float64: weaker where that is far",
 }
 
@@ -57,16 +64,18 @@ class GradeOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         problem: grade every file on this problem; None finds it from each file's header or name.
-        tolerance, require: in place of the problem's; `kernelbench` is KernelBench's rule for fp32,
+        tolerance, require: in place of the problem's; `kernelbench` is KernelBench's rule,
             `reference` takes problems that float32 is too inexact for.
+        precision: the type of floating inputs and parameters, in place of the problem's.
         eval_mode: grade reference and candidate under `eval()`, not in training mode.
+        gradients: a call is forward and backward, and gradients are outputs.
         device: `auto` takes the device that the file's source is written for.
         baselines: which of BASELINES to time; None is what is usual on the device.
         time: whether to time at all; without it a verdict rests on correctness alone.
         timing_budget_s: wall time that the timed calls of one candidate may take.
         min_samples, max_samples: timed calls a subject.
         quick: the fewest samples, eager as the only baseline; see `in_a_hurry`.
-        precision: enough samples are there once every speedup's 95 % interval reaches no further
+        interval: enough samples are there once every speedup's 95 % interval reaches no further
             than this share of it to either side.
         build_timeout_s: for importing and constructing the candidate, compilation included.
         call_timeout_s: for one call of the candidate.
@@ -84,7 +93,9 @@ class GradeOptions(msgspec.Struct, frozen=True, kw_only=True):
     problem: Problem | None = None
     tolerance: float | OtherRule | None = None
     require: Require | None = None
+    precision: Precision | None = None
     eval_mode: bool = False
+    gradients: bool = False
     device: DeviceChoice = "auto"
     baselines: tuple[str, ...] | None = None
     time: bool = True
@@ -92,7 +103,7 @@ class GradeOptions(msgspec.Struct, frozen=True, kw_only=True):
     min_samples: int = 10
     max_samples: int = 50
     quick: bool = False
-    precision: float = 0.005
+    interval: float = 0.005
     build_timeout_s: float = 300.0
     call_timeout_s: float = 60.0
     candidate_timeout_s: float | None = None
@@ -129,24 +140,31 @@ class GradeOptions(msgspec.Struct, frozen=True, kw_only=True):
     def applied_to(self, problem: Problem) -> Problem:
         """Return a problem with what was asked for in place of its own."""
         given: dict[str, Any] = {}
+        if self.precision is not None:
+            given["precision"] = self.precision
         if isinstance(self.tolerance, str):
             given["rule"] = self.tolerance
             if self.tolerance == "kernelbench":
-                given["tolerance"] = KERNELBENCH_TOLERANCE
+                precision = self.precision or problem.precision
+                given["tolerance"] = KERNELBENCH_TOLERANCE[precision]
         elif self.tolerance is not None:
             given["tolerance"] = self.tolerance
         if self.require is not None:
             given["require"] = self.require
         if self.eval_mode:
             given["eval_mode"] = True
+        if self.gradients:
+            given["gradients"] = True
         return msgspec.structs.replace(problem, **given) if given else problem
 
     def overrides(self) -> dict[str, str]:
         """Name, by option, what was asked for in place of the problem's or the usual."""
         told = {
             "tolerance": _RULES.get(str(self.tolerance), self.tolerance),
+            "precision": self.precision,
             "require": self.require,
             "eval-mode": "reference and candidate under eval()" if self.eval_mode else None,
+            "gradients": "forward and backward in one call" if self.gradients else None,
             "quick": f"{QUICK_SAMPLES} samples, no torch.compile" if self.quick else None,
         }
         return {name: str(value) for name, value in told.items() if value is not None}

@@ -5,9 +5,41 @@ fp32), no reduced-precision accumulation, no autocast, float32 as the default dt
 problem's code sets.
 """
 
-from typing import Any
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from kernelgen.problem.record import DTYPES, Precision
+
+if TYPE_CHECKING:
+    import torch
 
 Pins = dict[str, bool | str | int]
+
+
+def narrow_dtype(precision: Precision) -> torch.dtype | None:
+    """Return the dtype that floats are rounded to; None where they stay as they are."""
+    import torch
+
+    return None if precision == "fp32" else getattr(torch, DTYPES[precision])
+
+
+def narrow(module: torch.nn.Module, precision: Precision) -> None:
+    """Round a module's floating parameters and buffers; they stay the objects that they are."""
+    if precision != "fp32":
+        for tensor in [*module.parameters(), *module.buffers()]:
+            tensor.data = rounded(tensor.data, precision)
+
+
+def in_words(precision: Precision) -> str:
+    """Return a precision with what is pinned for it."""
+    return "fp32 with TF32 off" if precision == "fp32" else precision
+
+
+def rounded(tensor: torch.Tensor, precision: Precision) -> torch.Tensor:
+    """Return a tensor in a precision; one that holds no floats stays."""
+    dtype = narrow_dtype(precision)
+    return tensor.to(dtype) if dtype is not None and tensor.is_floating_point() else tensor
 
 
 def pin(threads: int, default_dtype: str = "float32") -> None:

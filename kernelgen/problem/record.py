@@ -17,6 +17,11 @@ ConstantValue = bool | int | float | str | tuple["ConstantValue", ...]
 Require = Literal["own_kernel", "anything"]
 """The least that a solution runs: a kernel of its own, or anything that is right."""
 
+Precision = Literal["fp32", "bf16", "fp16"]
+"""The type of floating inputs, parameters and buffers."""
+
+DTYPES: dict[Precision, str] = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
+
 Libraries = Literal["allowed", "forbidden"]
 """Whether kernels of cuBLAS, cuDNN, ATen and the like may do a part of the work."""
 
@@ -31,7 +36,7 @@ the fp32 reference as KernelBench has it."""
 
 DEFAULT_TOLERANCE = 1e-5
 LARGEST_TOLERANCE = 1e-2
-KERNELBENCH_TOLERANCE = 1e-4
+KERNELBENCH_TOLERANCE: dict[Precision, float] = {"fp32": 1e-4, "bf16": 1e-2, "fp16": 1e-2}
 MAIN_CASE = "main"
 
 
@@ -100,6 +105,8 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
         tolerance: relative and absolute, see docs/correctness.md.
         rule: what the tolerance is held against.
         eval_mode: reference and candidate are graded under `eval()`, not in training mode.
+        precision: the type of both sides' floating inputs, parameters and buffers.
+        gradients: a call is forward and backward, and gradients are outputs.
         batch_independent: row i of every output depends only on row i of every input, so that an
             exact result may be computed by chunks of rows. Checked when it is used.
         schedules: architecture, `sm_90` or `cpu`, -> numbers that replace the default schedule's.
@@ -129,6 +136,8 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
     tolerance: float = DEFAULT_TOLERANCE
     rule: Rule = "exact"
     eval_mode: bool = False
+    precision: Precision = "fp32"
+    gradients: bool = False
     batch_independent: bool = False
     schedules: dict[str, ScheduleEntry] = {}
     kernelbench: str = ""

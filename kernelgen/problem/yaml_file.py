@@ -234,6 +234,8 @@ _READERS: dict[str, Callable[[YamlValue], Any]] = {
     "batch_independent": YamlValue.flag,
     "kernelbench": _kernelbench,
     "allowed_imports": _imports,
+    "precision": partial(_one_of, get_args(record.Precision)),
+    "gradients": YamlValue.flag,
     "require": partial(_one_of, get_args(record.Require)),
     "libraries": partial(_one_of, get_args(record.Libraries)),
     "buffers": partial(_one_of, get_args(record.Buffers)),

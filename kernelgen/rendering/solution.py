@@ -40,14 +40,18 @@ def render(
     known = problem.constants_for(MAIN, device)
     sizes = sort_overrides(given, None, tuple(known))["constants"]
     case = Case(name=MAIN_CASE, constants=override_constants(known, sizes))
+    text, why = "", "its kernels would record no gradient" if problem.gradients else ""
     try:
-        text = render_planned(problem, backend, given, case, arch)
+        if not why:
+            text = render_planned(problem, backend, given, case, arch)
     except NoGraphError as error:
-        text = render_in_torch(problem, backend, given, case, error.why)
+        why = error.why
     except ProblemError as error:
         if not sizes:
             raise
         raise UserError(f"--set {', '.join(sizes)}: {error.message}") from error
+    if why:
+        text = render_in_torch(problem, backend, given, case, why)
     return checked_python(text, problem.reference_source(case, device))
 
 

@@ -8,7 +8,7 @@ import msgspec
 
 from kernelgen.grading.options import GradeOptions
 from kernelgen.grading.verdict import Verdict
-from kernelgen.problem.record import LARGEST_TOLERANCE, OtherRule
+from kernelgen.problem.record import LARGEST_TOLERANCE, OtherRule, Precision
 
 _LEVEL, _NUMBER = re.compile(r"level(\d+)"), re.compile(r"(\d+)_")
 
@@ -23,20 +23,22 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         time: whether to time the candidate.
         baselines: to time beside it.
         timing_budget_s: for the timed calls of one candidate, in seconds.
-        precision, max_samples: when its timing may end before that, as in GradeOptions.
-        tolerance, require: in place of the problem's; `kernelbench` is KernelBench's rule for fp32,
-            `reference` takes problems that float32 is too inexact for.
+        interval, max_samples: when its timing may end before that, as in GradeOptions.
+        tolerance, precision, require: in place of the problem's, as in GradeOptions.
         eval_mode: grade both sides under eval().
+        gradients: grade forward and backward together.
     """
 
     time: bool | None = None
     baselines: Annotated[tuple[str, ...], msgspec.Meta(max_length=5)] | None = None
     timing_budget_s: Seconds | None = None
-    precision: Annotated[float, msgspec.Meta(ge=0, le=1)] | None = None
+    interval: Annotated[float, msgspec.Meta(ge=0, le=1)] | None = None
     max_samples: Annotated[int, msgspec.Meta(ge=3, le=10_000)] | None = None
     tolerance: Tolerance | OtherRule | None = None
+    precision: Precision | None = None
     require: Literal["own_kernel", "anything"] | None = None
     eval_mode: bool | None = None
+    gradients: bool | None = None
 
     def applied_to(self, options: GradeOptions) -> GradeOptions:
         """Return a service's options with these in place of its own; raises UserError."""

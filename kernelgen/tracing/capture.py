@@ -110,6 +110,7 @@ def graphs_of(
         Trace(
             source=problem.reference_source(case, device),
             eval_mode=problem.eval_mode,
+            precision=problem.precision,
             resize=resize,
         )
         for case, resize in asked

@@ -19,6 +19,7 @@ import msgspec
 
 from kernelgen.graph.graph import Graph
 from kernelgen.graph.sizes import Resize, resizes_of
+from kernelgen.problem.record import Precision
 from kernelgen.sandbox import kernel
 from kernelgen.sandbox.enter import enter
 from kernelgen.sandbox.forks import close_all_but, end_children, kill_fork
@@ -42,6 +43,7 @@ class Trace(msgspec.Struct, frozen=True, kw_only=True):
 
     source: str
     eval_mode: bool
+    precision: Precision
     resize: Resize | None
 
 
@@ -241,7 +243,7 @@ def _reply(asked: Trace) -> Reply:
     from kernelgen.tracing.trace import trace
 
     try:
-        graph = trace(asked.source, eval_mode=asked.eval_mode, resize=asked.resize)
+        graph = trace(**msgspec.structs.asdict(asked))
         bare = msgspec.structs.replace(graph, made_with={})
         return Traced(graph=bare, made_with=repr(graph.made_with))
     except NotPlannedError as error:

@@ -8,15 +8,18 @@ import inspect
 import re
 import traceback
 from collections.abc import Iterator
+from itertools import chain
 from typing import Any
 
 import msgspec
 import torch
 from torch._C import DispatchKey
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._pytree import tree_map_only
 
 from kernelgen.graph.graph import Graph, NotPlannedError, is_plain, likeness
 from kernelgen.graph.sizes import Resize
+from kernelgen.problem.record import DTYPES, Precision
 from kernelgen.tracing.exported import Reader, ViewChangedError, by_values, number_of
 from kernelgen.tracing.model.flattened import Flattened, inputs_of
 from kernelgen.tracing.model.made import Made, attributes_of, generators, made_of, with_values
@@ -35,12 +38,19 @@ _LISTS = (torch.nn.Sequential, torch.nn.ModuleList, torch.nn.ParameterList)
 _BY_VALUES = ("DataDependent", "GuardOnDataDependent", "DynamicOutputShape")
 
 
-def trace(source: str, *, eval_mode: bool = False, resize: Resize | None = None) -> Graph:
+def trace(
+    source: str,
+    *,
+    eval_mode: bool = False,
+    precision: Precision = "fp32",
+    resize: Resize | None = None,
+) -> Graph:
     """Return the graph of a problem's forward.
 
     Args:
         source: Python that defines Model, get_inputs and get_init_inputs.
         eval_mode: trace it under `eval()`; else in training mode, as a new Model is.
+        precision: of floating inputs, parameters and buffers.
         resize: what to make larger of get_inputs.
 
     Raises:
@@ -55,6 +65,12 @@ def trace(source: str, *, eval_mode: bool = False, resize: Resize | None = None)
             made.model.eval()
         attributes = _attributes_as_buffers(made)
         inputs = inputs_of(made)
+        if precision != "fp32":
+            dtype = getattr(torch, DTYPES[precision])
+            # Not by `to`, which swaps tensors, and these cannot be swapped.
+            for tensor in chain(made.model.parameters(), made.model.buffers()):
+                tensor.data = _rounded(tensor.data, dtype)
+            inputs = inputs._replace(arguments=_rounded(inputs.arguments, dtype))
 
         def traced(*, floats: bool) -> Graph:
             flattened = Flattened(made, inputs, floats=floats)
@@ -96,6 +112,13 @@ def trace(source: str, *, eval_mode: bool = False, resize: Resize | None = None)
         made_with={name: value for name, value in given.items() if is_plain(value)},
         made_like={n: likeness(value) for n, value in given.items() if not is_plain(value)},
         indexed=_indexed(made.model),
+    )
+
+
+def _rounded(value: Any, dtype: torch.dtype) -> Any:
+    """Return a value with all floats in it of a dtype."""
+    return tree_map_only(
+        torch.Tensor, lambda one: one.to(dtype) if one.is_floating_point() else one, value
     )
 
 

@@ -22,13 +22,14 @@ from kernelgen.build.torch_build import Ready, settle_builds, shorten_builds
 from kernelgen.grading.candidate.failure import describe_failure
 from kernelgen.grading.candidate.parameters import Recipients, give, named_alike
 from kernelgen.grading.kernels.tracing import Tracer
-from kernelgen.grading.precision import pin, read_pins
+from kernelgen.grading.precision import narrow, pin, read_pins
 from kernelgen.grading.timing.batch import BatchRun
 from kernelgen.grading.timing.clock import Clock
 from kernelgen.grading.wire import messages as m
 from kernelgen.grading.wire.arena import Arena, Places, open_arena
 from kernelgen.grading.wire.channel import Channel, ChannelClosed
 from kernelgen.grading.wire.generators import SEED_OF_IMPORTS, set_generators
+from kernelgen.grading.wire.gradients import Gradient, with_gradients
 from kernelgen.grading.wire.module_state import initial_values, move, recorded_definitions
 from kernelgen.grading.wire.transport import (
     ALIGNMENT_BYTES,
@@ -163,17 +164,26 @@ class Host:
         renamed = not named_alike(model, values, state.names)
         drawn = initial_values(model) if renamed else {}
         move(model, self._device, only=state.names)
+        narrow(model, message.precision)
         self._model = model
         if message.eval_mode:
             self._model.eval()
         seconds = perf_counter() - start
         self._recipients, given = give(self._model, values, state, definitions)
+        if message.gradients is not None:
+            with_gradients(self._model, functools.partial(self._gradients, message.gradients))
         self._clock.wait()
         if renamed:
             self._rematch = lambda initial: give(
                 self._model, values, state, definitions, (drawn, initial)
             )
         return m.Constructed(seconds=seconds, parameters=given, renamed=renamed)
+
+    def _gradients(
+        self, names: tuple[str, ...], model: torch.nn.Module, gradient: Gradient
+    ) -> dict[str, torch.Tensor]:
+        assert self._recipients is not None
+        return self._recipients.gradients(model, gradient, names)
 
     def _match_parameters(self, message: m.MatchParameters) -> m.Matched:
         assert self._rematch is not None

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 import torch
 
 from kernelgen.grading.candidate.matching import Pair, Slot, match
+from kernelgen.grading.wire.gradients import Gradient
 from kernelgen.grading.wire.messages import ParametersGiven, ReferenceState
 from kernelgen.grading.wire.module_state import Definitions, Initial, state_of
 
@@ -44,6 +45,22 @@ class Recipients:
                 turned = pair.part(tensor)
                 if turned.numel() == math.prod(pair.wanted.shape):
                     found[number] = turned.reshape(pair.wanted.shape)
+        return found
+
+    def gradients(
+        self, module: torch.nn.Module, gradient: Gradient, names: tuple[str, ...]
+    ) -> dict[str, torch.Tensor]:
+        """Return gradients of the reference's parameters of these names, in their shapes.
+
+        One that has no parameter of the candidate's is left out.
+        """
+        own = dict(module.named_parameters())
+        found: dict[str, torch.Tensor] = {}
+        for _, _, pair in self._places:
+            parameter, name = own.get(pair.own.name), pair.wanted.name
+            if parameter is not None and name in names:
+                part = pair.part(gradient(parameter)).reshape(pair.wanted.shape)
+                found[name] = found[name] + part if name in found else part
         return found
 
     def count_a_change(self) -> None:

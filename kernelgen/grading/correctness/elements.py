@@ -23,6 +23,8 @@ BLOCK_ELEMENTS = 1 << 26
 _LEAST_ELEMENTS = 4096
 _OF_OUTPUT = 2.0
 _OF_SLICE = 4.0
+# Significant bits of floats of 16 bits.
+_DIGITS = {torch.bfloat16: 8, torch.float16: 11}
 # The maximum of fewer errors says little of what another order of summation may err by.
 _FEW_ERRORS = 64
 
@@ -108,11 +110,15 @@ class Bound(msgspec.Struct, frozen=True):
         tolerance: relative.
         absolute: atol_eff, see compare.py.
         least: the least bound of the elements of each slice, or None.
+        dtype: of the output. What is within the bound may be rounded to one of 16 bits.
+        roundings: to that dtype, between the results that are compared.
     """
 
     tolerance: float
     absolute: float
     least: Slices | None = None
+    dtype: torch.dtype = torch.float32
+    roundings: int = 1
 
     def of(self, start: int, exact: torch.Tensor) -> torch.Tensor:
         """Return the bound of each element of a run that begins at a flat index."""
@@ -125,7 +131,19 @@ class Bound(msgspec.Struct, frozen=True):
 
     def _of(self, exact: torch.Tensor, least: torch.Tensor | None) -> torch.Tensor:
         bound = exact.abs().mul_(self.tolerance).add_(self.absolute)
-        return bound if least is None else torch.maximum(bound.double(), least)
+        if least is not None:
+            bound = torch.maximum(bound.double(), least)
+        if self.dtype not in _DIGITS:
+            return bound
+        return bound + self.roundings * self.rounding(exact.abs() + bound)
+
+    def rounding(self, size: torch.Tensor) -> torch.Tensor:
+        """Return by how much numbers of a size change if they are rounded to the dtype."""
+        if self.dtype not in _DIGITS:
+            return torch.zeros_like(size)
+        least = math.frexp(torch.finfo(self.dtype).smallest_normal)[1]
+        exponent = torch.frexp(size.double()).exponent.clamp_(min=least)
+        return torch.ldexp(torch.ones_like(size).double(), exponent - (_DIGITS[self.dtype] + 1))
 
 
 class ErrorOfReference:
@@ -136,14 +154,16 @@ class ErrorOfReference:
 
     Attributes:
         largest: over all elements.
+        beyond: the same without what rounding to the output's own dtype explains.
     """
 
     def __init__(self, shape: tuple[int, ...], device: torch.device, bound: Bound) -> None:
         self._bound = bound
+        self._unrounded = msgspec.structs.replace(bound, roundings=0)
         self._maxima = Slices.zeros(shape, device)
         self._missed = False
         self._rounds, self._errors = False, 0
-        self.largest = 0.0
+        self.largest = self.beyond = 0.0
 
     def add(self, block: Block) -> None:
         """Take in a block; only its `ref` and `exact` count."""
@@ -153,11 +173,13 @@ class ErrorOfReference:
         exact = block.exact.double()
         # Where either is inf or NaN, that value itself is expected, and there is no error.
         error = (block.ref.double() - exact).abs_().nan_to_num_(nan=0.0, posinf=0.0)
-        excess = _OF_OUTPUT * error - self._bound.of(block.start, exact)
+        self.largest = max(self.largest, float(error.max()))
+        error = (error - self._bound.rounding(exact.abs())).clamp_(min=0.0)
+        excess = _OF_OUTPUT * error - self._unrounded.of(block.start, exact)
         self._maxima.raise_to(block.start, error)
         self._missed = self._missed or bool((excess > 0.0).any())
         self._errors += int(error.count_nonzero())
-        self.largest = max(self.largest, float(error.max()))
+        self.beyond = max(self.beyond, float(error.max()))
 
     @property
     def are_few(self) -> bool:
@@ -168,7 +190,7 @@ class ErrorOfReference:
         """Return what to allow at least, or None if twice its error keeps the bound everywhere."""
         if not self._missed:
             return None
-        least = (_OF_SLICE * self._maxima.values).clamp_(max=_OF_OUTPUT * self.largest)
+        least = (_OF_SLICE * self._maxima.values).clamp_(max=_OF_OUTPUT * self.beyond)
         return Slices(self._maxima.length, least)
 
 

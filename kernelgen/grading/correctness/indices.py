@@ -109,7 +109,8 @@ def _bound(ranking: Ranking, tolerance: float, absolute: float | None) -> Bound 
     values, exact = (each.reshape(-1) for each in (ranking.values, ranking.exact))
     if absolute is None:
         absolute = tolerance * min(1.0, signal_of(values))
-    bound = Bound(tolerance, absolute)
+    # The reference's best has been rounded, and so has what another names.
+    bound = Bound(tolerance, absolute, dtype=ranking.values.dtype, roundings=2)
     if ranking.exact is ranking.values:
         return bound
     error = ErrorOfReference(tuple(ranking.values.shape), values.device, bound)

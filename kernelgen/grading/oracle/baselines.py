@@ -11,15 +11,15 @@ from kernelgen.errors import in_one_line
 from kernelgen.grading.kernels.tracing import busy_us_of
 from kernelgen.grading.options import BASELINES
 from kernelgen.grading.oracle.reference import Reference
-from kernelgen.grading.precision import as_torch_starts, pin, read_pins
+from kernelgen.grading.precision import as_torch_starts, in_words, pin, read_pins
 from kernelgen.grading.timing.clock import Clock, TimedCall
 from kernelgen.grading.verdict import ProblemFault
 from kernelgen.grading.wire import messages as m
 from kernelgen.grading.wire.device_errors import is_device_loss
 from kernelgen.grading.wire.transport import span
 from kernelgen.grading.wire.values import copied, tensors_of
+from kernelgen.problem.record import Precision
 
-_PINNED = "fp32 with TF32 off"
 _AS_TORCH_STARTS = "torch's own settings: TF32 in cuDNN, not in matrix products"
 _EAGER = "the reference as written"
 _COMPILED = "the reference under torch.compile"
@@ -50,7 +50,7 @@ class Baselines:
             if why is not None:
                 self._failed[name] = why
         failed = {name: self._failed[name] for name in names if name in self._failed}
-        ready = {name: what(name) for name in names if name not in failed}
+        ready = {name: what(name, reference.code.precision) for name in names if name not in failed}
         return m.BaselinesReady(ready=ready, failed=failed)
 
     def compile(self, names: tuple[str, ...], reference: Reference) -> None:
@@ -148,8 +148,8 @@ def _write_again(given: list[Any]) -> None:
             piece.copy_(piece.clone())
 
 
-def what(name: str) -> str:
+def what(name: str, precision: Precision) -> str:
     """Say what a baseline is, with the flags that change its time."""
     baseline = BASELINES[name]
     how = _EAGER if baseline.mode is None else f"{_COMPILED}, mode {baseline.mode}"
-    return f"{how}; {_PINNED if baseline.pinned else _AS_TORCH_STARTS}"
+    return f"{how}; {in_words(precision) if baseline.pinned else _AS_TORCH_STARTS}"

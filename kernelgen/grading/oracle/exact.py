@@ -26,8 +26,10 @@ from kernelgen.grading.wire.values import doubled, map_tensors, rows_of, tensors
 _EXACT_SHARE = 0.4
 # Runs with and without cuDNN before the quicker one is kept; the very first pays for both starts.
 _TRIALS = 3
-# Float inputs are scaled by so many steps more than 1: no bit below is rounded as it was.
+# Float inputs are scaled by so many steps more than 1: no bit below is rounded as it was. A step is
+# at least a rounding of theirs.
 _NEARBY_STEPS, _NEARBY_STEP = (1, -1, 2, -2, 3, -3), 2.0**-14
+_FLOAT64_BYTES = 8
 # By the names of ATen's operators. Others that draw, such as a recurrent net's own dropout, give
 # other numbers, which shows in a result that is far from the fp32 reference's (reference.py).
 _MAKERS = frozenset({"rand", "randn", "normal"})
@@ -48,13 +50,21 @@ class ExactReference:
     Args:
         model: the pinned fp32 reference, whose parameters are final: others need a new twin.
         batch_independent: whether the result may be computed by chunks of rows.
+        dtype: of the model's floats.
 
     Attributes:
         note: why there is no float64 result, or "".
     """
 
-    def __init__(self, model: torch.nn.Module, device: str, *, batch_independent: bool) -> None:
-        self._model, self._device = model, device
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        device: str,
+        *,
+        batch_independent: bool,
+        dtype: torch.dtype = torch.float32,
+    ) -> None:
+        self._model, self._device, self._dtype = model, device, dtype
         self._batch_independent = batch_independent
         self._twin: torch.nn.Module | None = None
         # By the shapes of inputs: seconds of the first runs, and whether they were cuDNN's.
@@ -160,7 +170,7 @@ class ExactReference:
         """
         self._seed = seed
         for steps in _NEARBY_STEPS:
-            near = functools.partial(_scaled, 1.0 + steps * _NEARBY_STEP)
+            near = functools.partial(_scaled, steps)
             try:
                 model = changed_copy(self._model, torch.clone)  # a run may change buffers
                 if seed is not None:
@@ -209,7 +219,7 @@ class ExactReference:
         torch.set_default_dtype(torch.float64)
         try:
             # In any case: what a model draws under a seed of its own leaves no trace.
-            draws = Float32Draws()  # type: ignore[no-untyped-call]
+            draws = NarrowDraws(self._dtype)
             with torch.no_grad(), warnings.catch_warnings(), draws:
                 warnings.simplefilter("ignore")
                 return tensors_of(twin(*doubled(inputs)))
@@ -243,12 +253,15 @@ class ExactReference:
             yield start, self._run(rows_of(inputs, start, stop, total))
 
 
-def _scaled(share: float, tensor: torch.Tensor) -> torch.Tensor:
-    return tensor * share if tensor.is_floating_point() else tensor.clone()
+def _scaled(steps: int, tensor: torch.Tensor) -> torch.Tensor:
+    if not tensor.is_floating_point():
+        return tensor.clone()
+    return tensor * (1.0 + steps * max(_NEARBY_STEP, torch.finfo(tensor.dtype).eps))
 
 
 def _float64_bytes(inputs: list[Any], others: list[torch.Tensor]) -> int:
-    return sum(2 * span_bytes(tensor) for tensor in [*tensors_of(inputs), *others])
+    tensors = [*tensors_of(inputs), *others]
+    return sum(_FLOAT64_BYTES * span_bytes(one) // one.itemsize for one in tensors)
 
 
 def _in_float64(model: torch.nn.Module) -> torch.nn.Module:
@@ -265,12 +278,16 @@ def _require_like(exact: list[torch.Tensor], ref32: list[torch.Tensor]) -> None:
         raise RuntimeError("the float64 reference returns other shapes than the fp32 one")
 
 
-class Float32Draws(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """While it is entered, floats are drawn in float32 and given out in float64.
+class NarrowDraws(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """While it is entered, floats are drawn in the reference's dtype and given out in float64.
 
     In float64 a generator gives other numbers than in float32, from the same state. So what draws
-    is run in float32, and its result widened: the very numbers that the fp32 reference draws.
+    is run in that dtype, and its result widened: the very numbers that the reference draws.
     """
+
+    def __init__(self, dtype: torch.dtype) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._dtype = dtype
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
@@ -285,25 +302,23 @@ class Float32Draws(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if name in _MAKERS and not tensors and given.get("dtype") is None:
             return _widened(func(*args, **{**given, "dtype": torch.float32}))
         if name in _FILLERS and wide:
-            drawn = torch.empty_like(args[0], dtype=torch.float32)
-            func(drawn, *_narrowed(args[1:]), **_narrowed(given))
+            drawn = torch.empty_like(args[0], dtype=self._dtype)
+            func(drawn, *self._narrowed(args[1:]), **self._narrowed(given))
             return args[0].copy_(drawn)
         if name == "native_dropout" and wide:
             value, share = args[0], args[1]
-            _, kept = func(value.float(), *args[1:], **given)
+            _, kept = func(value.to(self._dtype), *args[1:], **given)
             return value * kept / (1.0 - share), kept
         if name in _MAPS and wide:
-            return _widened(func(*_narrowed(args), **_narrowed(given)))
+            return _widened(func(*self._narrowed(args), **self._narrowed(given)))
         return func(*args, **given)
 
+    def _narrowed(self, values: Any) -> Any:
+        return tree_map_only(torch.Tensor, self._narrow, values)
 
-def _narrowed(values: Any) -> Any:
-    return tree_map_only(torch.Tensor, _narrow, values)
-
-
-def _narrow(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.float() if tensor.dtype is torch.float64 else tensor
+    def _narrow(self, tensor: torch.Tensor) -> torch.Tensor:
+        return tensor.to(self._dtype) if tensor.dtype is torch.float64 else tensor
 
 
 def _widened(result: torch.Tensor) -> torch.Tensor:
-    return result.double() if result.dtype is torch.float32 else result
+    return result.double() if result.is_floating_point() else result

@@ -6,8 +6,9 @@ time is nothing beside that of the bytes. What the counter has no formula for (t
 nn.Bilinear, FFTs) counts as nothing too, so that the number is never too large for that reason.
 """
 
+import contextlib
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 import torch
@@ -37,6 +38,10 @@ class Products(msgspec.Struct, frozen=True, kw_only=True):
     note: str = ""
 
 
+class _NoTracker(contextlib.nullcontext[None]):
+    parents: ClassVar = {"Global"}
+
+
 def products_of(model: torch.nn.Module, inputs: list[Any]) -> Products:
     """Count what one call of a model takes; raises whatever the model raises.
 
@@ -45,6 +50,8 @@ def products_of(model: torch.nn.Module, inputs: list[Any]) -> Products:
     tensors = [*tensors_of(inputs), *(tensor for _, tensor in state_of(model))]
     bits = [_BITS.get(t.dtype, _USUAL_BITS) for t in tensors if t.is_floating_point()]
     counter = FlopCounterMode(display=False)
+    # Hooks that say which layer an operator belongs to, and that a backward trips over.
+    counter.mod_tracker = _NoTracker()  # type: ignore[assignment]
     with torch.no_grad(), counter:
         model(*inputs)
     return Products(

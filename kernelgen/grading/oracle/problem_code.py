@@ -13,13 +13,16 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from kernelgen.grading.oracle.randomise import randomise
+from kernelgen.grading.precision import narrow, rounded
 from kernelgen.grading.verdict import ProblemFault
 from kernelgen.grading.wire.device_errors import is_device_loss, is_out_of_memory
 from kernelgen.grading.wire.generators import SEED_OF_IMPORTS, set_generators
+from kernelgen.grading.wire.gradients import of_own_parameters, with_gradients
 from kernelgen.grading.wire.module_state import Initial, held_values, initial_values, move
 from kernelgen.grading.wire.transport import at_offset_0, deposit
 from kernelgen.grading.wire.tree import Opaque, leaves, path_to
 from kernelgen.grading.wire.values import map_tensors, moved, tensors_of
+from kernelgen.problem.record import Precision
 from kernelgen.solution.importing import run_text
 from kernelgen.solution.lending import construction_source
 
@@ -38,17 +41,27 @@ class ProblemCode:
 
     Attributes:
         eval_mode: the model runs under `eval()`.
+        precision: of floating parameters, buffers and inputs.
+        gradients: inputs end with upstream ones, and models return gradients as well.
         default_dtype: that the problem's code sets, else float32.
 
     Raises:
         ProblemFault: the source does not run.
     """
 
-    def __init__(
-        self, *, name: str, source: str, device: str, seed: bytes, eval_mode: bool
+    def __init__(  # noqa: PLR0913 (a case, and what is asked for)
+        self,
+        *,
+        name: str,
+        source: str,
+        device: str,
+        seed: bytes,
+        eval_mode: bool,
+        precision: Precision,
+        gradients: bool,
     ) -> None:
         self._name, self._device, self._seed = name, device, seed
-        self.eval_mode = eval_mode
+        self.eval_mode, self.precision, self.gradients = eval_mode, precision, gradients
         self._source, self._filename = source, f"<reference {name}>"
         torch.set_default_dtype(torch.float32)
         set_generators(SEED_OF_IMPORTS)
@@ -87,9 +100,14 @@ class ProblemCode:
             told, own = ("construction", "cpu"), ("model", self._device)
             model: torch.nn.Module = self._constructed(*(told if self._holds_drawn else own))
             move(model, self._device)
+            narrow(model, self.precision)
             generator = torch.Generator(self._device).manual_seed(self.derive(parameters))
             randomise(model, generator)
-        return model.eval() if self.eval_mode else model
+            if self.eval_mode:
+                model.eval()
+            if self.gradients:
+                with_gradients(model, of_own_parameters)
+        return model
 
     @functools.cached_property
     def _holds_drawn(self) -> bool:
@@ -112,7 +130,11 @@ class ProblemCode:
         return self._initial
 
     def on_no_data(
-        self, look: Callable[[torch.nn.Module, list[Any]], ResultT], *, on_device: bool = False
+        self,
+        look: Callable[[torch.nn.Module, list[Any]], ResultT],
+        *,
+        on_device: bool = False,
+        forward_alone: bool = False,
     ) -> ResultT:
         """Return what a function finds on a model and inputs that have shapes and no memory.
 
@@ -124,10 +146,14 @@ class ProblemCode:
         with data, torch.no_grad(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             with torch.device(device):
-                inputs = [moved(value, device) for value in self._module.get_inputs()]
+                inputs = [self._given(value, device) for value in self._module.get_inputs()]
                 model = self._module.Model(*self.init_inputs)
+            narrow(model, self.precision)
             if self.eval_mode:
                 model.eval()
+            if self.gradients and not forward_alone:
+                inputs.append([one.new_empty(one.shape, device=device) for one in self._upstream])
+                with_gradients(model, of_own_parameters)
             # As it is called with data, what forward makes without a device is on the CPU.
             with contextlib.nullcontext() if on_device else torch.device(device):
                 return look(model, inputs)
@@ -138,7 +164,22 @@ class ProblemCode:
         with self.blame("get_inputs()"), torch.device(self._device):
             inputs = _listed(self._seeded(f"inputs {call}", self._module.get_inputs))
             require_plain(inputs, "get_inputs()")
-            return [map_tensors(moved(value, self._device), at_offset_0) for value in inputs]
+            given = [self._given(value, self._device) for value in inputs]
+            if self.gradients:
+                given.append(self._seeded(f"upstream {call}", self._draw_upstream))
+            return [map_tensors(value, at_offset_0) for value in given]
+
+    def _draw_upstream(self) -> list[torch.Tensor]:
+        return [torch.randn(one.shape, dtype=one.dtype) for one in self._upstream]
+
+    @functools.cached_property
+    def _upstream(self) -> list[torch.Tensor]:
+        """The outputs of forward that are floats, without data."""
+        found = self.on_no_data(lambda model, given: model(*given), forward_alone=True)
+        return [one for one in tensors_of(found) if one.is_floating_point()]
+
+    def _given(self, value: Any, device: str) -> Any:
+        return map_tensors(moved(value, device), lambda one: rounded(one, self.precision))
 
     def one_row_of(self, call: int, before: list[Any] | None) -> list[Any]:
         """Return the inputs of a call; with those of the call before, only one row is new."""

@@ -11,6 +11,7 @@ from kernelgen.grading.oracle.exact import ExactReference
 from kernelgen.grading.oracle.flops import Products, products_of, products_or_none
 from kernelgen.grading.oracle.footprint import Footprint
 from kernelgen.grading.oracle.problem_code import ProblemCode, require_plain
+from kernelgen.grading.precision import narrow_dtype
 from kernelgen.grading.verdict import ProblemFault
 from kernelgen.grading.wire.device_errors import is_device_loss
 from kernelgen.grading.wire.generators import generator_states
@@ -19,19 +20,20 @@ from kernelgen.grading.wire.module_state import Initial, recorded_definitions, s
 from kernelgen.grading.wire.transport import deposit, span_bytes
 from kernelgen.grading.wire.tree import Opaque, leaves, rebuild
 from kernelgen.grading.wire.values import copied, tensors_of
-from kernelgen.problem.record import KERNELBENCH_TOLERANCE, Rule
+from kernelgen.problem.record import KERNELBENCH_TOLERANCE, Precision, Rule
 
 # A reference that differs from itself by more than this share of its size verifies nothing. fp32
 # sums of 32768 products come to 1e-4. Bounds are at most twice the difference, and the worst of
-# many results from TF32 operands is off by 6e-4 and more.
-LEAST_PRECISION = 2e-4
+# many results from TF32 operands is off by 6e-4 and more. In 16 bits it is so many roundings.
+_LEAST_PRECISION = 2e-4
+_MOST_ROUNDINGS = 64
 
 
 class Reference:
     """One case's reference on one device.
 
     Args:
-        name, source, device, seed, eval_mode: see `ProblemCode`.
+        name, source, device, seed, eval_mode, precision, gradients: see `ProblemCode`.
         batch_independent: whether the exact result may be computed by chunks of rows.
         rule: what outputs are compared with.
 
@@ -56,11 +58,20 @@ class Reference:
         batch_independent: bool,
         rule: Rule = "exact",
         eval_mode: bool = False,
+        precision: Precision = "fp32",
+        gradients: bool = False,
     ) -> None:
         self.name, self.rule, self._device = name, rule, device
-        self._batch_independent = batch_independent
+        # A parameter's gradient is a sum over the batch.
+        self._batch_independent = batch_independent and not gradients
         self.code = ProblemCode(
-            name=name, source=source, device=device, seed=seed, eval_mode=eval_mode
+            name=name,
+            source=source,
+            device=device,
+            seed=seed,
+            eval_mode=eval_mode,
+            precision=precision,
+            gradients=gradients,
         )
         with recorded_definitions() as self._definitions:
             self.model: torch.nn.Module = self.code.make_model("parameters")
@@ -72,6 +83,18 @@ class Reference:
         return state_of(self.model)
 
     @property
+    def least_precision(self) -> float:
+        """How far off itself the reference may be, as a share of its size."""
+        dtype = narrow_dtype(self.code.precision)
+        return _LEAST_PRECISION if dtype is None else _MOST_ROUNDINGS * torch.finfo(dtype).eps / 2
+
+    @property
+    def differentiated(self) -> tuple[str, ...] | None:
+        """The parameters whose gradients are compared; None if none is asked for."""
+        named = self.model.named_parameters()
+        return tuple(n for n, p in named if p.requires_grad) if self.code.gradients else None
+
+    @property
     def normalizes_by_batch(self) -> bool:
         """Whether some layer takes its batch's statistics, and under eval() its running ones."""
         layers = self.model.modules()
@@ -81,7 +104,8 @@ class Reference:
 
     def _exact(self) -> ExactReference:
         independent = self._batch_independent
-        return ExactReference(self.model, self._device, batch_independent=independent)
+        dtype = narrow_dtype(self.code.precision) or torch.float32
+        return ExactReference(self.model, self._device, batch_independent=independent, dtype=dtype)
 
     def begin_again(self, seed: bytes) -> bool:
         """Become what a new Reference with this seed would be; its model stays the same object.
@@ -196,14 +220,14 @@ class Reference:
             tensors = copied(tensors)
         if self.mutates_inputs:
             inputs = self.code.one_row_of(call, before)
-        seed = self.seed_of(call)
+        seed, precision = self.seed_of(call), self.code.precision
         exact, chunks = self.exact.of(inputs, tensors, seed)
         expected = Expected(
             described=described,
             ref32=tensors,
             exact_chunks=chunks,
             exact=exact,
-            absolute=KERNELBENCH_TOLERANCE if self.rule == "kernelbench" else None,
+            absolute=KERNELBENCH_TOLERANCE[precision] if self.rule == "kernelbench" else None,
             rankings=self._rankings(inputs, tensors, seed),
             nearby=(lambda: self.exact.nearby(inputs, seed)) if exact == "float64" else None,
         )
@@ -220,7 +244,7 @@ class Reference:
 
     def _drawn_alike(self, expected: Expected) -> Expected:
         """Return float32 as the exact result where the float64 reference draws other numbers."""
-        if not self.draws or relative_reference_error(expected) <= LEAST_PRECISION:
+        if not self.draws or relative_reference_error(expected) <= self.least_precision:
             return expected
         self.exact.note = (
             "outputs are compared with the float32 reference, which draws random numbers in "

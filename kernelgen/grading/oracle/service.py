@@ -130,6 +130,8 @@ class Oracle:
                 batch_independent=self._setup.batch_independent,
                 rule=self._setup.rule,
                 eval_mode=self._setup.eval_mode,
+                precision=self._setup.precision,
+                gradients=self._setup.gradients,
             )
         return self._references[case]
 
@@ -202,6 +204,8 @@ class Oracle:
                 given=given,
                 state=reference.described(),
                 eval_mode=self._setup.eval_mode,
+                precision=self._setup.precision,
+                gradients=reference.differentiated,
                 source=reference.code.without_model() if construction[0] is None else "",
             ),
             minimal_bytes=moved_bytes + parameters,

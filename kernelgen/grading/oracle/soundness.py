@@ -20,9 +20,10 @@ from kernelgen.grading.correctness.compare import (
     relative_reference_error,
 )
 from kernelgen.grading.correctness.indices import is_integer
-from kernelgen.grading.oracle.reference import LEAST_PRECISION, Reference
+from kernelgen.grading.oracle.reference import Reference
 from kernelgen.grading.verdict import ProblemFault, Status
 from kernelgen.grading.wire.values import copied, tensors_of
+from kernelgen.problem.record import DTYPES
 
 _LEAST_FINITE_SHARE = 0.5
 # Calls whose inputs no candidate is graded on.
@@ -85,7 +86,7 @@ def require_sound(reference: Reference, expected: Expected, *, must_have_element
     again = tensors_of(reference.run(reference.code.make_inputs(0), 0))
     found = compare(again, expected.in_float32(), _REPEATS_WITHIN, full=False)
     error = relative_reference_error(expected)
-    if found.status is not Status.PASSED and error <= LEAST_PRECISION:
+    if found.status is not Status.PASSED and error <= reference.least_precision:
         # A library that adds in any order may be as far from itself as both are from the exact sum.
         found = compare(again, expected, _REPEATS_WITHIN, full=False)
     if found.status is not Status.PASSED:
@@ -102,11 +103,13 @@ def require_sound(reference: Reference, expected: Expected, *, must_have_element
                 "dropout, --eval-mode grades both sides under eval()"
             )
         raise ProblemFault(f"{reason}: {found.reason}\n{mend}")
-    if reference.rule == "exact" and expected.absolute is None and not error <= LEAST_PRECISION:
+    is_exact = reference.rule == "exact" and expected.absolute is None
+    if is_exact and not error <= reference.least_precision:
         raise _Imprecise(
-            f"the reference in float32 is off from itself in float64 by {error:.3g} of its size; "
-            "use inputs on which float32 is exact enough, or --tolerance reference, which allows "
-            "twice that, or --tolerance kernelbench, which compares with float32 alone"
+            f"the reference in {DTYPES[reference.code.precision]} is off from itself in float64 by "
+            f"{error:.3g} of its size; use inputs on which that is exact enough, or --tolerance "
+            "reference, which allows twice that, or --tolerance kernelbench, which compares with "
+            "that alone"
         )
 
 

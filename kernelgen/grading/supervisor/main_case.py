@@ -6,6 +6,7 @@ from statistics import median
 from kernelgen.build.toolchain import cache_folder
 from kernelgen.errors import UserError
 from kernelgen.grading.options import BASELINES, GradeOptions, wanted_baselines
+from kernelgen.grading.precision import in_words
 from kernelgen.grading.supervisor.batch_runner import BatchRunner
 from kernelgen.grading.supervisor.calls import CaseCalls, Task
 from kernelgen.grading.supervisor.dialogue import Dialogue
@@ -126,7 +127,10 @@ class MainCase:
 
     def _observed(self, conditions: Conditions | None) -> Observed:
         return Observed(
-            what={CANDIDATE: "ModelNew; fp32 with TF32 off", **(self._baselines or {})},
+            what={
+                CANDIDATE: f"ModelNew; {in_words(self._task.problem.precision)}",
+                **(self._baselines or {}),
+            },
             # On a CPU the time is the host's anyway.
             host_ms=self._host_ms if self._task.device == "cuda" else {},
             events_us=self._events_us,

@@ -31,6 +31,8 @@ def oracle_setup(problem: Problem, device: Device, memory_limit_bytes: int | Non
         tolerance=problem.tolerance,
         rule=problem.rule,
         eval_mode=problem.eval_mode,
+        precision=problem.precision,
+        gradients=problem.gradients,
         batch_independent=problem.batch_independent,
         seed=secrets.token_hex(16),
         memory_limit_bytes=memory_limit_bytes,

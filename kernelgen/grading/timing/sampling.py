@@ -60,7 +60,7 @@ def take_samples(
     anew: what drifts (clock, temperature) or lingers (caches, what ran before) falls on all alike.
     The first blocks warm up and do not count, nor does one in which the device was throttled.
     Sampling stops once `min_samples` are there and every speedup's interval is as narrow as
-    `precision` asks, or the timing budget is spent; and after `max_samples`. A candidate that is so
+    `interval` asks, or the timing budget is spent; and after `max_samples`. A candidate that is so
     slow that the budget is spent several times over by then is timed thrice.
     """
     subjects = [CANDIDATE, *baselines]
@@ -99,14 +99,14 @@ def _enough(samples: Samples, spent_s: float, options: GradeOptions) -> bool:
         return True
     if count < least:
         return False
-    return spent_s > options.timing_budget_s or _narrow(samples, options.precision)
+    return spent_s > options.timing_budget_s or _narrow(samples, options.interval)
 
 
-def _narrow(samples: Samples, precision: float) -> bool:
+def _narrow(samples: Samples, interval: float) -> bool:
     """Whether every speedup is known as precisely as is asked for."""
     candidate = samples[CANDIDATE]
     found = [speedup(times, candidate) for name, times in samples.items() if name != CANDIDATE]
     return bool(found) and all(
-        max(one.ci95[1] - one.median, one.median - one.ci95[0]) <= precision * one.median
+        max(one.ci95[1] - one.median, one.median - one.ci95[0]) <= interval * one.median
         for one in found
     )

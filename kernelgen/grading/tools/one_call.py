@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from kernelgen.grading.launch import cpu_threads
-from kernelgen.problem.record import Device, Problem
+from kernelgen.problem.record import Device, Precision, Problem
 from kernelgen.solution.file import SolutionFile
 from kernelgen.solution.importing import import_file
 from kernelgen.solution.lending import lent_to
@@ -38,6 +38,7 @@ class CallRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     lent: str
     device: str
     threads: int
+    precision: Precision
 
 
 def write_request(
@@ -53,6 +54,7 @@ def write_request(
         lent=lent_to(solution.text, problem.module_source).source,
         device=device,
         threads=cpu_threads(),
+        precision=problem.precision,
     )
     (folder / request.candidate).write_text(solution.text, encoding="utf-8")
     (folder / request.reference).write_text(reference, encoding="utf-8")
@@ -88,19 +90,22 @@ class OneCall:
         """Make the inputs, build the candidate, construct it; raises whatever they raise."""
         import torch
 
-        from kernelgen.grading.precision import pin
-        from kernelgen.grading.wire.values import moved
+        from kernelgen.grading.precision import narrow, pin, rounded
+        from kernelgen.grading.wire.values import map_tensors, moved
 
         pin(self._request.threads)
         reference = self._folder / self._request.reference
         self.reference = import_file("reference", reference)
         with torch.device(self.device):
             self.arguments = self.reference.get_init_inputs()
-            self.given = [moved(value, self.device) for value in self.reference.get_inputs()]
+            given = moved(self.reference.get_inputs(), self.device)
+        precision = self._request.precision
+        self.given = map_tensors(given, lambda one: rounded(one, precision))
         self.phase = "import"
         candidate = import_file("candidate", self.path, lent=self._request.lent)
         self.phase = "construct"
         self._model = candidate.ModelNew(*self.arguments).to(self.device)
+        narrow(self._model, precision)
 
     def run(self) -> Any:
         """Call forward once, and return its result when the device is done."""

@@ -13,7 +13,7 @@ from kernelgen.build.source import CaptureReply, CaptureRequest
 from kernelgen.build.torch_build import Ready
 from kernelgen.grading.wire.messages import carried
 from kernelgen.grading.wire.trace import MAX_TRACES, Trace
-from kernelgen.problem.record import Device
+from kernelgen.problem.record import Device, Precision
 from kernelgen.sandbox.record import Containment
 
 # A thousand tensors of a deep network take a tenth of it.
@@ -66,6 +66,7 @@ class Construct(ToHost, frozen=True, kw_only=True):
         arena: a memfd arena's descriptor comes along with this message.
         given: a list of two: the constructor's arguments, and the parameters' values.
         state: whose values the parameters are.
+        gradients: names of those whose gradients forward returns as well; None: forward alone.
         source: of get_init_inputs, which under the state's seed makes arguments that cannot be
             given; "" where they are.
     """
@@ -74,6 +75,8 @@ class Construct(ToHost, frozen=True, kw_only=True):
     given: carried.Tensors
     state: carried.ReferenceState
     eval_mode: bool
+    precision: Precision
+    gradients: tuple[str, ...] | None
     source: str
 
 

@@ -12,7 +12,7 @@ from kernelgen.grading.wire.messages.carried import Message, Placed, Tensors
 from kernelgen.grading.wire.trace import Trace
 from kernelgen.hardware.calibration import Calibration, MatrixFormat
 from kernelgen.hardware.identity import DeviceIdentity
-from kernelgen.problem.record import Device, Rule
+from kernelgen.problem.record import Device, Precision, Rule
 
 AnswerT = TypeVar("AnswerT")
 
@@ -100,6 +100,8 @@ class SetUpOracle(Request[OracleReady], frozen=True, kw_only=True):
     tolerance: float
     rule: Rule
     eval_mode: bool
+    precision: Precision
+    gradients: bool
     batch_independent: bool
     seed: str
     memory_limit_bytes: int | None
