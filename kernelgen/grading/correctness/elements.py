@@ -133,14 +133,15 @@ class Bound(msgspec.Struct, frozen=True):
         bound = exact.abs().mul_(self.tolerance).add_(self.absolute)
         if least is not None:
             bound = torch.maximum(bound.double(), least)
-        if self.dtype not in _DIGITS:
-            return bound
-        return bound + self.roundings * self.rounding(exact.abs() + bound)
+        return bound + self.roundings * self.rounding(exact.abs() + bound) if self.rounds else bound
+
+    @property
+    def rounds(self) -> bool:
+        """Whether results are rounded to fewer bits than the bound is for."""
+        return self.dtype in _DIGITS
 
     def rounding(self, size: torch.Tensor) -> torch.Tensor:
         """Return by how much numbers of a size change if they are rounded to the dtype."""
-        if self.dtype not in _DIGITS:
-            return torch.zeros_like(size)
         least = math.frexp(torch.finfo(self.dtype).smallest_normal)[1]
         exponent = torch.frexp(size.double()).exponent.clamp_(min=least)
         return torch.ldexp(torch.ones_like(size).double(), exponent - (_DIGITS[self.dtype] + 1))
@@ -174,7 +175,8 @@ class ErrorOfReference:
         # Where either is inf or NaN, that value itself is expected, and there is no error.
         error = (block.ref.double() - exact).abs_().nan_to_num_(nan=0.0, posinf=0.0)
         self.largest = max(self.largest, float(error.max()))
-        error = (error - self._bound.rounding(exact.abs())).clamp_(min=0.0)
+        if self._bound.rounds:
+            error = (error - self._bound.rounding(exact.abs())).clamp_(min=0.0)
         excess = _OF_OUTPUT * error - self._unrounded.of(block.start, exact)
         self._maxima.raise_to(block.start, error)
         self._missed = self._missed or bool((excess > 0.0).any())
