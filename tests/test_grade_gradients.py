@@ -92,6 +92,17 @@ def test_gradients_are_those_of_autograd() -> None:
     assert compare(tensors_of(found), expected, 1e-5, full=True).status is Status.PASSED
 
 
+def test_a_forward_of_an_instances_own_is_called_with_gradients_too() -> None:
+    one = reference_of(
+        "return self.q(x)", constructor=f"{HEADS}; self.forward = lambda x: self.k(x) + 1.0"
+    )
+    inputs, expected = one.expect(1)
+    found = outputs_of(one, inputs)
+    assert found["of_parameters"]["k.weight"].any()
+    assert not found["of_parameters"]["q.weight"].any()
+    assert compare(tensors_of(found), expected, 1e-5, full=True).status is Status.PASSED
+
+
 def test_upstream_gradients_are_new_in_each_call() -> None:
     one = reference_of("return self.q(x)")
     first, again, second = (one.code.make_inputs(call)[-1][0] for call in (1, 1, 2))
