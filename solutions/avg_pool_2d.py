@@ -2,7 +2,7 @@
 # problem: avg_pool_2d
 # source: avg_pool_2d.yaml (sha256 7bbe988d5860cc67)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 1c648a795e6d42ce)
+# templates: frame/head.py.jinja (sha256 b31e3967342b8c74)
 # render again: kernelgen render avg_pool_2d
 """2-D average pooling of windows side by side.
 

@@ -2,7 +2,7 @@
 # problem: cumprod
 # source: cumprod.yaml (sha256 0537db9810ef38a6)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 c930b69591a7f71f)
+# templates: frame/head.py.jinja (sha256 7b659e98ec1594e7)
 # render again: kernelgen render cumprod
 """cumulative product along dimension 1.
 

@@ -2,7 +2,7 @@
 # problem: cumsum
 # source: cumsum.yaml (sha256 d581445454dc1d81)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 c930b69591a7f71f)
+# templates: frame/head.py.jinja (sha256 7b659e98ec1594e7)
 # render again: kernelgen render cumsum
 """cumulative sum along dimension 1.
 

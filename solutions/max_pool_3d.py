@@ -2,7 +2,7 @@
 # problem: max_pool_3d
 # source: max_pool_3d.yaml (sha256 9ed1caf1193bc8cf)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 1c648a795e6d42ce)
+# templates: frame/head.py.jinja (sha256 b31e3967342b8c74)
 # render again: kernelgen render max_pool_3d
 """3-D max pooling with padding, stride and dilation.
 

@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterable
 from itertools import accumulate, groupby
 
-from kernelgen.engines.operators import OPERATORS
+from kernelgen.engines.operators import OPERATORS, is_cast
 from kernelgen.engines.stage import Step
 
 SUMS = "s"  # what a segment's kernels call their sums
@@ -79,6 +79,7 @@ class Names:
     def kernel(self, parts: Iterable[Step | str], fallback: str) -> str:
         """Return a kernel's name, made of those of its operators."""
         words = [part if isinstance(part, str) else part.operator for part in parts]
+        words = [word for word in words if not is_cast(word)]
         names = accumulate((word for word, _ in groupby(words)), "{}_{}".format)
         short = [name for name in names if len(name) <= _LONGEST]
         return self._once(short[-1] if short else fallback)

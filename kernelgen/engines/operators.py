@@ -48,7 +48,7 @@ class Operator(msgspec.Struct, frozen=True):
     own_cpp: str = ""
     when: Mapping[str, object] = {}
     takes: Literal["float", "bool", "any"] = "float"
-    result: Literal["float", "bool", "int64", "like"] = "float"
+    result: Literal["float", "bool", "int64", "bfloat16", "float16", "like"] = "float"
     ulps: int = 1
     least: float = FLOAT_MIN
 
@@ -88,6 +88,11 @@ class Operator(msgspec.Struct, frozen=True):
             and all(_equal(arguments[name], value) for name, value in self.when.items())
             and not any(arguments[name] is None for name in _PLACE.findall(self.cuda))
         )
+
+
+def is_cast(name: str) -> bool:
+    """Whether a row only changes the type of floats."""
+    return name.startswith("to_") and name.endswith(("float", "bfloat16", "float16"))
 
 
 def operator_for(
@@ -175,8 +180,10 @@ def _casts() -> Iterable[Operator]:
         "to.dtype_layout": {**X, **_TENSOR, **layout},
         "_to_copy.default": copied,
     }
-    texts: dict[Literal["float", "bool", "int64"], str] = {
+    texts: dict[Literal["float", "bool", "int64", "bfloat16", "float16"], str] = {
         "float": "float({self})",
+        "bfloat16": "bfloat16({self})",
+        "float16": "float16({self})",
         "bool": "{self} != 0.0f",
         "int64": "int64_t({self})",
     }

@@ -6,10 +6,11 @@ from typing import cast
 from kernelgen.engines.operators import Operator, operator_for
 from kernelgen.graph.graph import NUMBER, Argument, Node, Reference, TensorType, references
 
-DTYPES = {"float": "float32", "bool": "bool", "int64": "int64"}
+NARROW = ("bfloat16", "float16")  # these are cast alone
+DTYPES = {"float": "float32", **{name: name for name in ("bool", "int64", *NARROW)}}
 # Types that a kernel reads and writes; all others stay in torch.
-_DTYPES = frozenset(("float32", "bool", "int64"))
-_TAKEN = {"float": ("float32", "bool"), "bool": ("bool",), "any": ("float32", "bool", "int64")}
+_DTYPES = frozenset(DTYPES.values())
+_TAKEN = {"float": ("float32", "bool"), "bool": ("bool",), "any": (*DTYPES.values(),)}
 
 
 def kernel_row(

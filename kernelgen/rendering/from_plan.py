@@ -15,6 +15,7 @@ from kernelgen.engines.known import engine_of
 from kernelgen.engines.library import render_library
 from kernelgen.engines.pool.record import Pool
 from kernelgen.engines.reduce.record import Reduce
+from kernelgen.engines.rows import NARROW
 from kernelgen.engines.scan import Scan
 from kernelgen.engines.schedule import Schedule
 from kernelgen.engines.segment.record import Segment
@@ -191,6 +192,7 @@ def _kernels(texts: list[StageText], backend: Backend) -> str:
     suffix = "cu" if backend == "cuda" else "cpp"
     template = f"frame/common.{suffix}.jinja"
     sources = [_wrapped(text.kernel) for text in texts]
+    operators |= {f"to_copy_{t}": None for t in NARROW if any(f"{t}*" in s for s in sources)}
     common = (
         cpp_environment()
         .get_template(template)

@@ -481,6 +481,23 @@ void look_up(uint64_t (&words)[kWords], const uint64_t* from, bool wanted) {
   }
 }
 
+inline unsigned short to_bfloat16(float value) {
+  uint32_t wide;
+  std::memcpy(&wide, &value, sizeof wide);
+  return value != value ? 0x7fff : (wide + 0x7fff + (wide >> 16 & 1)) >> 16;
+}
+inline unsigned short to_float16(float value) {
+  const auto half = static_cast<_Float16>(value);
+  unsigned short bits;
+  std::memcpy(&bits, &half, sizeof bits);
+  return bits;
+}
+inline float from_float16(unsigned short bits) {
+  _Float16 half;
+  std::memcpy(&half, &bits, sizeof half);
+  return half;
+}
+
 inline float maximum(float a, float b) { return a > b || a != a ? a : b; }
 inline float minimum(float a, float b) { return a < b || a != a ? a : b; }
 inline float larger(float a, float b) { return maximum(a, b); }

@@ -6,11 +6,14 @@ from typing import Literal
 
 import msgspec
 
-from kernelgen.engines.operators import BY_NAME, literal
+from kernelgen.engines.operators import BY_NAME, is_cast, literal
 from kernelgen.engines.stage import Kernel, Step, StepValue, operands_of, read_by
 from kernelgen.problem.record import Backend
 
-C_TYPES = {"float32": "float", "bool": "bool", "int64": "int64_t", "float64": "float"}
+C_TYPES = {
+    "float32": "float", "bool": "bool", "int64": "int64_t", "float64": "float",
+    "bfloat16": "bfloat16", "float16": "float16",
+}  # fmt: skip
 COLUMNS = 100
 _MOST_WORDS = 400  # characters of a formula
 _LONGEST = 76  # characters of an expression that stands within another
@@ -115,7 +118,8 @@ def in_words(steps: Iterable[Step], value: StepValue) -> str:
         return known.get(of, f"{of:g}" if isinstance(of, float) else str(of))
 
     for step in steps:
-        made = f"{step.operator}({', '.join(map(words, step.arguments.values()))})"
+        read = ", ".join(map(words, step.arguments.values()))
+        made = read if is_cast(step.operator) else f"{step.operator}({read})"
         known[step.name] = made if len(made) <= _MOST_WORDS else f"{step.operator}(...)"
     return words(value)
 

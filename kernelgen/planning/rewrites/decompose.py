@@ -13,6 +13,7 @@ from kernelgen.planning.rewrites.attention import wide_attention
 from kernelgen.planning.rewrites.builder import Builder, rewritten
 from kernelgen.planning.rewrites.loops import with_loops
 from kernelgen.planning.rewrites.losses import LOSSES, with_cross_entropies
+from kernelgen.planning.rewrites.narrow import with_wide_floats
 from kernelgen.planning.rewrites.norms import NORMS, with_running_statistics
 from kernelgen.planning.rewrites.statistics import STATISTICS
 from kernelgen.planning.rewrites.views import without_views_between
@@ -61,9 +62,13 @@ _TABLE: Mapping[str, Decomposition] = {
 }
 
 
+# Of floats of 16 bits. Norms and pools are left out: kernels that hold these are for float32.
+_COMPUTED = frozenset((*LOSSES, *REDUCTIONS, *STATISTICS))
+
+
 def prepared(graph: Graph) -> Graph:
     """Return a graph with loops over steps as one operator, linear layers, and biases apart."""
-    return _with_biases_apart(with_loops(_with_linear_layers(graph)))
+    return _with_biases_apart(with_loops(_with_linear_layers(with_wide_floats(graph, _COMPUTED))))
 
 
 def decomposed(graph: Graph) -> Graph:
