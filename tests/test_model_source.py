@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from planned_models import Planned
+from planned_models import Planned, problem_of
 
 from kernelgen.cli.render import command
 from kernelgen.engines.environment import RenderError
@@ -339,6 +339,30 @@ def test_another_argument_of_any_kind_is_refused(
     for wrong in ((another,), (own, 3)):
         with pytest.raises(ValueError, match=r"the Model's arguments.*: the file is for"):
             model_new(*wrong)
+
+
+@pytest.mark.parametrize("base", ["nn.Module", "Base"])
+def test_what_forward_reads_of_the_model_is_what_its_constructor_left(
+    base: str, tmp_path: Path, compiled_folder: Path
+) -> None:
+    top = "class Base(nn.Module):\n    pass\nclass Part(nn.Module):\n    def forward(self, x):"
+    top += "\n        return x * (self.gain if self.training else 1)\n    gain = 2.0"
+    layers = "self.net = nn.Sequential(Part())\nself.shift, self.name = 0.5, 'a'"
+    problem = problem_of(
+        tmp_path, "self.net(x) + self.shift", layers=layers, top=top, x="torch.rand(4)"
+    )
+    text = problem.path.read_text().replace("Model(nn.Module)", f"Model({base})")
+    problem.path.write_text(text)
+    planned = Planned(read_kernelbench_problem(problem.path), "cpp", compiled_folder)
+    planned.check()
+    for place, name, value in (("", "shift", 1.0), ("net.0", "gain", 3.0)):
+        model = planned.models()[1]
+        setattr(model.get_submodule(place), name, value)
+        with pytest.raises(ValueError, match=rf"self\..*{name}: the file is for .*, got {value}"):
+            planned.run(model=model)
+    model = planned.models()[1]
+    model.name = "b"
+    planned.run(model=model)
 
 
 def test_a_device_is_no_matter_of_the_file(tmp_path: Path, compiled_folder: Path) -> None:

@@ -301,6 +301,17 @@ BUFFER = "self.register_buffer('b', torch.zeros(8))\nself.b.data = torch.ones(8)
         ),
         ("return x if x.is_cuda else x * 2", "pass", "on which kind of device"),
         ("return x if x.get_device() < 0 else x * 2", "pass", "on which kind of device"),
+        ("return x if x.device.type == 'cpu' else x * 2", "pass", "on which kind of device"),
+        ("return x if 'cuda' in str(x.device) else x * 2", "pass", "on which kind of device"),
+        (
+            "return x if x.device == self.d else -x",
+            "self.d = torch.device('cpu')",
+            "kind of device",
+        ),
+        ("y = x + 0\nreturn x if x is y else x * 2", "pass", "whether two tensors are one"),
+        ("return x * 2 if x is not self.b else x", BUFFER, "whether two tensors are one"),
+        ("for i in (x > 0).nonzero():\n    x = x + i\nreturn x", "pass", "depends on values of"),
+        ("return x[(x > 0).nonzero(as_tuple=9 > 1)]", "pass", "depends on values of its inputs"),
         ("return x + torch.rand(8, generator=torch.Generator())", "pass", "that is no tensor"),
         ("return torch.vmap(lambda row: row * 2)(x)", "pass", "forward calls vmap"),
         (

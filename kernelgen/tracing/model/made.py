@@ -3,12 +3,13 @@
 Not imported where that code is not trusted.
 """
 
+import contextlib
 import io
 import pickle
 import random
 import sys
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import chain
 from typing import Any, NamedTuple, TypeVar
 
@@ -17,10 +18,10 @@ from torch._subclasses.fake_tensor import unset_fake_temporarily
 from torch.fx.experimental.proxy_tensor import disable_proxy_modes_tracing
 from torch.nn.parameter import is_lazy
 
-from kernelgen.graph.graph import NotPlannedError
+from kernelgen.graph.graph import NotPlannedError, is_plain, written
 from kernelgen.solution.importing import run_text
 from kernelgen.tracing.exported import number_of
-from kernelgen.tracing.model.watched import SOURCE_NAME, may_differ
+from kernelgen.tracing.model.watched import SOURCE_NAME, Identities, may_differ
 
 _OF_MODULES = frozenset(vars(torch.nn.Module())) - {"training"}
 _HOLDERS = (
@@ -84,7 +85,7 @@ def made_of(source: str) -> Made:
 def _run(source: str, *, seed: int = 0) -> Made:
     """Run a problem's module and make its Model, with what they draw from a seed."""
     torch.manual_seed(seed)
-    space = vars(run_text("reference", source, SOURCE_NAME))
+    space = vars(run_text("reference", source, SOURCE_NAME, Identities()))
     if not isinstance(space["Model"], type):
         raise NotPlannedError("Model is no class, which ModelNew could inherit")
     given = list(space["get_init_inputs"]())
@@ -128,13 +129,44 @@ def attributes_of(model: Any) -> dict[str, Attribute]:
     """Return what a Model's modules hold without having registered it, by the Python for it."""
     found = {}
     for path, module in model.named_modules():
-        plain = all(part.isidentifier() for part in path.split("."))
-        text = f"self.{path}" if plain else f"self.get_submodule({path!r})" if path else "self"
         for name, value in vars(module).items():
             if name not in _OF_MODULES:
                 own = f"{path}.{name}" if path else name
-                found[f"{text}.{name}"] = Attribute(own, module, name, value)
+                found[f"{_text_of(path)}.{name}"] = Attribute(own, module, name, value)
     return found
+
+
+@contextlib.contextmanager
+def attributes_read(made: Made) -> Iterator[dict[str, str]]:
+    """Note what forward reads of the problem's own modules that is no tensor and no module.
+
+    It yields Python for each, such as `self.scale`, and for its value.
+    """
+    found: dict[str, str] = {}
+    modules = [m for m in made.model.modules() if type(m).__module__ == made.space["__name__"]]
+    kinds = {type(m) for m in modules if "__getattribute__" not in vars(type(m))}
+    names = {id(module): _text_of(path) for path, module in made.model.named_modules()}
+
+    def read(module: Any, name: str) -> Any:
+        value = object.__getattribute__(module, name)
+        by = sys._getframe(1).f_code.co_filename  # noqa: SLF001
+        own = by == SOURCE_NAME and name != "training" and id(module) in names
+        if own and is_plain(value) and torch.compiler.is_compiling():
+            found[f"{names[id(module)]}.{name}"] = written(value)
+        return value
+
+    for kind in kinds:
+        setattr(kind, "__getattribute__", read)  # noqa: B010
+    try:
+        yield found
+    finally:
+        for kind in kinds:
+            del kind.__getattribute__
+
+
+def _text_of(path: str) -> str:
+    plain = all(part.isidentifier() for part in path.split("."))
+    return f"self.{path}" if plain else f"self.get_submodule({path!r})" if path else "self"
 
 
 def held_by(made: Made) -> dict[str, bytes]:

@@ -3,13 +3,14 @@
 import ast
 import contextlib
 import functools
-import math
+import operator
 import sys
 import types
 from collections.abc import Callable, Iterator
 from typing import Any, ClassVar
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.nn.parameter import is_lazy
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
@@ -25,12 +26,12 @@ _PURE = frozenset(
 )
 LAYOUTS = frozenset(("is_contiguous", "storage_offset", "stride"))
 _DEVICES = frozenset(("get_device", "is_cpu", "is_cuda"))
+_ASKS_DEVICE = "forward asks on which kind of device a tensor is (is_cuda)"
 _RANKS = frozenset(("dim", "ndimension"))
 # Functions of torch's, a mode's of torch.export's among them, between a call and this one.
 _BETWEEN = ("__len__", "__torch_function__", "handle_torch_function")
 _SIZES = (torch.Tensor.size, torch.Tensor.numel, torch.Tensor.nelement, torch.numel)
 _CONSTANTS = (torch.tensor, torch.as_tensor, torch.asarray, torch.scalar_tensor)
-_OF_MATH = ("comb", "factorial", "gcd", "isqrt", "lcm", "log", "log10", "log2", "perm")
 _DRAWN_ANEW = {torch.rand, torch.randint, torch.randn, torch.randperm}
 
 
@@ -99,13 +100,16 @@ def _noting(name: str) -> Callable[..., Any]:
         found = getattr(int, name)(self, *others)
         if name in _COMPUTED and found is not NotImplemented:
             return Size(found)
-        caller = sys._getframe(1).f_globals["__name__"].partition(".")[0]  # noqa: SLF001
-        passed_on = name in _PASSED_ON and caller in {"kernelgen", "torch"}
+        passed_on = name in _PASSED_ON and _is_torchs(sys._getframe(1))  # noqa: SLF001
         if isinstance(others[0], float) if name in _COMPUTED else not passed_on:
             self.decided.append(int.__int__(self))
         return found
 
     return method
+
+
+def _is_torchs(frame: types.FrameType) -> bool:
+    return frame.f_globals["__name__"].partition(".")[0] in {"kernelgen", "torch"}
 
 
 # Results are sizes again, or nothing that forward decides by, such as what it prints.
@@ -121,25 +125,93 @@ for _name, _own in vars(int).items():
 
 
 @contextlib.contextmanager
-def _with_names(module: types.ModuleType, names: dict[str, Any]) -> Iterator[None]:
-    """Have a module's names stand for others."""
-    kept = {name: getattr(module, name) for name in names}
-    vars(module).update(names)
+def _with_names(of: types.ModuleType | type, names: dict[str, Any]) -> Iterator[None]:
+    """Have names of a module or class stand for others."""
+    kept = {name: getattr(of, name) for name in names}
     try:
+        for name, value in names.items():
+            setattr(of, name, value)
         yield
     finally:
-        vars(module).update(kept)
+        for name, value in kept.items():
+            setattr(of, name, value)
 
 
-def sizes_in_math() -> contextlib.AbstractContextManager[None]:
-    """Note the sizes that functions of math's get, which read a whole number without asking it."""
+class Device(str):
+    """A tensor's device, which forward may hand on, or compare with another tensor's, and not ask.
 
-    def called(name: str, *numbers: Any) -> Any:
-        Size.decided.extend(one for one in numbers if isinstance(one, Size))
-        return own[name](*numbers)
+    It names its kind in torch's calls.
+    """
 
-    own = {name: getattr(math, name) for name in _OF_MATH}
-    return _with_names(math, {name: functools.partial(called, name) for name in _OF_MATH})
+    __slots__ = ()
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> type:
+        """What forward takes it for."""
+        return torch.device
+
+    @property
+    def type(self) -> "Device":
+        """Its kind, which is asked by no other way."""
+        return self
+
+
+def _asking(name: str) -> Callable[..., Any]:
+    def method(self: Device, *others: Any) -> Any:
+        theirs = _is_torchs(sys._getframe(1))  # noqa: SLF001
+        if not theirs and not any(type(other) is Device for other in others):
+            raise NotPlannedError(_ASKS_DEVICE)
+        return getattr(str, name)(self, *others)
+
+    return method
+
+
+for _name, _own in vars(str).items():
+    if callable(_own) and _name not in _PLAIN:
+        setattr(Device, _name, _asking(_name))
+
+
+class Identities(ast.NodeTransformer):
+    """Has `a is b` call a function, which sees what is compared, but for None and the like."""
+
+    def visit_Compare(self, node: ast.Compare) -> ast.expr:
+        """Return the call, or the comparison as it is."""
+        self.generic_visit(node)
+        match node:
+            case ast.Compare(comparators=[ast.Constant()]) | ast.Compare(left=ast.Constant()):
+                return node
+            case ast.Compare(ops=[ast.Is() | ast.IsNot() as op], comparators=[other]):
+                call = ast.parse("__import__('operator')._(0, 0)", mode="eval").body
+                assert isinstance(call, ast.Call)
+                assert isinstance(call.func, ast.Attribute)
+                call.func.attr = "is_" if isinstance(op, ast.Is) else "is_not"
+                call.args = [node.left, other]
+                return ast.fix_missing_locations(ast.copy_location(call, node))
+        return node
+
+
+@contextlib.contextmanager
+def questions() -> Iterator[None]:
+    """Refuse what forward may ask of tensors without calling torch.
+
+    That is whether two are one, as another call may give one for both, and a device's kind.
+    """
+
+    def device(tensor: FakeTensor) -> torch.device | Device:
+        found: torch.device = of_tensor.fget(tensor)
+        own = sys._getframe(1).f_code.co_filename == SOURCE_NAME  # noqa: SLF001
+        return Device(found) if own and torch.compiler.is_compiling() else found
+
+    def same(name: str, *given: Any) -> bool:
+        if torch.compiler.is_compiling() and all(isinstance(one, torch.Tensor) for one in given):
+            raise NotPlannedError("forward asks whether two tensors are one (is)")
+        return bool(comparisons[name](*given))
+
+    of_tensor: Any = FakeTensor.device
+    comparisons = {name: getattr(operator, name) for name in ("is_", "is_not")}
+    noting = {name: functools.partial(same, name) for name in comparisons}
+    with _with_names(FakeTensor, {"device": property(device)}), _with_names(operator, noting):
+        yield
 
 
 @contextlib.contextmanager
@@ -181,6 +253,15 @@ class Shape(tuple[Size, ...]):
     def __radd__(self, other: tuple[int, ...]) -> tuple[int, ...]:
         """Return sizes before these, and these."""
         return *other, *self
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> type:
+        """What forward takes it for."""
+        return torch.Size
+
+    def __repr__(self) -> str:
+        """Return what torch shows."""
+        return repr(torch.Size(self))
 
     def numel(self) -> Size:
         """Return how many elements a tensor of this shape has."""
@@ -236,6 +317,7 @@ class OnCpu(TorchFunctionMode):
         if torch.compiler.is_compiling() and caller.co_filename == SOURCE_NAME:
             self._note(function, tree_leaves((args, kwargs)))
             if function in _SIZES or of is torch.Tensor.shape:
+                self.asked.add("sizes")
                 sizes = function(*args, **(kwargs or {}))
                 return Size(sizes) if isinstance(sizes, int) else Shape(map(Size, sizes))
         named = {name: _on_cpu(value) for name, value in (kwargs or {}).items()}
@@ -252,7 +334,7 @@ class OnCpu(TorchFunctionMode):
         """Note what a call of forward's own asks of tensors, and which sizes it makes constants."""
         name, of = getattr(function, "__name__", ""), getattr(function, "__self__", None)
         if _DEVICES & {name, getattr(of, "__name__", "")}:
-            raise NotPlannedError("forward asks on which kind of device a tensor is (is_cuda)")
+            raise NotPlannedError(_ASKS_DEVICE)
         shaped = any(one is ... or isinstance(one, Shape) for one in given)
         if shaped or name in _RANKS or of is torch.Tensor.ndim:
             self.asked.add("rank")
