@@ -345,6 +345,8 @@ def test_another_argument_of_any_kind_is_refused(
 def test_what_forward_reads_of_the_model_is_what_its_constructor_left(
     base: str, tmp_path: Path, compiled_folder: Path
 ) -> None:
+    import torch
+
     top = "class Base(nn.Module):\n    pass\nclass Part(nn.Module):\n    def forward(self, x):"
     top += "\n        return x * (self.gain if self.training else 1)\n    gain = 2.0"
     layers = "self.net = nn.Sequential(Part())\nself.shift, self.name = 0.5, 'a'"
@@ -355,10 +357,10 @@ def test_what_forward_reads_of_the_model_is_what_its_constructor_left(
     problem.path.write_text(text)
     planned = Planned(read_kernelbench_problem(problem.path), "cpp", compiled_folder)
     planned.check()
-    for place, name, value in (("", "shift", 1.0), ("net.0", "gain", 3.0)):
+    for place, name, value in (("", "shift", torch.tensor(2.0)), ("net.0", "gain", 3.0)):
         model = planned.models()[1]
         setattr(model.get_submodule(place), name, value)
-        with pytest.raises(ValueError, match=rf"self\..*{name}: the file is for .*, got {value}"):
+        with pytest.raises(ValueError, match=rf"self\..*{name}.*: the file is for .*, got"):
             planned.run(model=model)
     model = planned.models()[1]
     model.name = "b"

@@ -25,6 +25,7 @@ from kernelgen.tracing.model.made import (
     attributes_read,
     generators,
     made_of,
+    numbers_of,
     with_values,
 )
 from kernelgen.tracing.model.structures import Place, holds
@@ -131,12 +132,13 @@ def _graph(
         raise NotPlannedError("forward seeds, or draws random numbers of Python's or numpy's")
     outside = {id(value): name for name, value in made.space.items()}
     graph = with_values(lambda: _read(program, flattened.places, attributes, outside))
+    fixed = with_values(lambda: numbers_of(read))
     numbers = {place.name for place in flattened.places if place.kind == "scalar"}
     for node in graph.nodes:
         wide = any(found and found.dtype == "float64" for found in node.results)
         if wide and node.reads and numbers.issuperset(node.reads):
             raise NotPlannedError(f"forward computes a number of numbers (aten.{node.aten})")
-    return msgspec.structs.replace(graph, returns=flattened.returns, fixed=flattened.fixed | read)
+    return msgspec.structs.replace(graph, returns=flattened.returns, fixed=flattened.fixed | fixed)
 
 
 def _read(

@@ -137,22 +137,21 @@ def attributes_of(model: Any) -> dict[str, Attribute]:
 
 
 @contextlib.contextmanager
-def attributes_read(made: Made) -> Iterator[dict[str, str]]:
-    """Note what forward reads of the problem's own modules that is no tensor and no module.
-
-    It yields Python for each, such as `self.scale`, and for its value.
-    """
-    found: dict[str, str] = {}
+def attributes_read(made: Made) -> Iterator[dict[str, Any]]:
+    """Note what forward reads of the problem's own modules, by the Python for it: `self.scale`."""
+    found: dict[str, Any] = {}
     modules = [m for m in made.model.modules() if type(m).__module__ == made.space["__name__"]]
     kinds = {type(m) for m in modules if "__getattribute__" not in vars(type(m))}
     names = {id(module): _text_of(path) for path, module in made.model.named_modules()}
 
     def read(module: Any, name: str) -> Any:
         value = object.__getattribute__(module, name)
-        by = sys._getframe(1).f_code.co_filename  # noqa: SLF001
-        own = by == SOURCE_NAME and name != "training" and id(module) in names
-        if own and is_plain(value) and torch.compiler.is_compiling():
-            found[f"{names[id(module)]}.{name}"] = written(value)
+        asked = sys._getframe(1).f_code.co_filename == SOURCE_NAME and name != "training"  # noqa: SLF001
+        if asked and torch.compiler.is_compiling() and id(module) in names:
+            own = object.__getattribute__(module, "__dict__")
+            # No property, which the file may not have.
+            if any(of.get(name) is value for of in (own, *map(vars, type(module).__mro__))):
+                found[f"{names[id(module)]}.{name}"] = value
         return value
 
     for kind in kinds:
@@ -162,6 +161,13 @@ def attributes_read(made: Made) -> Iterator[dict[str, str]]:
     finally:
         for kind in kinds:
             del kind.__getattribute__
+
+
+def numbers_of(attributes: dict[str, Any]) -> dict[str, str]:
+    """Return those of attributes that are plain, or tensors of one number: Python for each."""
+    numbers = {t: number_of(v) for t, v in attributes.items() if isinstance(v, torch.Tensor)}
+    found = attributes | {f"{t}.item()": v.item() for t, v in numbers.items() if v is not None}
+    return {text: written(value) for text, value in found.items() if is_plain(value)}
 
 
 def _text_of(path: str) -> str:

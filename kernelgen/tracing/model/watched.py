@@ -172,20 +172,16 @@ for _name, _own in vars(str).items():
 
 
 class Identities(ast.NodeTransformer):
-    """Has `a is b` call a function, which sees what is compared, but for None and the like."""
+    """Has `a is b` call a function, which sees what is compared."""
 
     def visit_Compare(self, node: ast.Compare) -> ast.expr:
         """Return the call, or the comparison as it is."""
         self.generic_visit(node)
         match node:
-            case ast.Compare(comparators=[ast.Constant()]) | ast.Compare(left=ast.Constant()):
-                return node
             case ast.Compare(ops=[ast.Is() | ast.IsNot() as op], comparators=[other]):
-                call = ast.parse("__import__('operator')._(0, 0)", mode="eval").body
-                assert isinstance(call, ast.Call)
-                assert isinstance(call.func, ast.Attribute)
-                call.func.attr = "is_" if isinstance(op, ast.Is) else "is_not"
-                call.args = [node.left, other]
+                name = "is_" if isinstance(op, ast.Is) else "is_not"
+                function = ast.parse(f"__import__('operator').{name}", mode="eval").body
+                call = ast.Call(function, [node.left, other], [])
                 return ast.fix_missing_locations(ast.copy_location(call, node))
         return node
 
