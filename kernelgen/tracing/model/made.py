@@ -21,7 +21,7 @@ from torch.nn.parameter import is_lazy
 from kernelgen.graph.graph import NotPlannedError, is_plain, written
 from kernelgen.solution.importing import run_text
 from kernelgen.tracing.exported import number_of
-from kernelgen.tracing.model.watched import SOURCE_NAME, Identities, may_differ
+from kernelgen.tracing.model.watched import SOURCE_NAME, Identities, may_differ, with_names
 
 _OF_MODULES = frozenset(vars(torch.nn.Module())) - {"training"}
 _HOLDERS = (
@@ -125,6 +125,11 @@ class Attribute(NamedTuple):
     value: Any
 
 
+def _text_of(path: str) -> str:
+    plain = all(part.isidentifier() for part in path.split("."))
+    return f"self.{path}" if plain else f"self.get_submodule({path!r})" if path else "self"
+
+
 def attributes_of(model: Any) -> dict[str, Attribute]:
     """Return what a Model's modules hold without having registered it, by the Python for it."""
     found = {}
@@ -140,27 +145,21 @@ def attributes_of(model: Any) -> dict[str, Attribute]:
 def attributes_read(made: Made) -> Iterator[dict[str, Any]]:
     """Note what forward reads of the problem's own modules, by the Python for it: `self.scale`."""
     found: dict[str, Any] = {}
-    modules = [m for m in made.model.modules() if type(m).__module__ == made.space["__name__"]]
-    kinds = {type(m) for m in modules if "__getattribute__" not in vars(type(m))}
-    names = {id(module): _text_of(path) for path, module in made.model.named_modules()}
+    modules = made.model.named_modules()
+    own = {id(m): path for path, m in modules if type(m).__module__ == made.space["__name__"]}
 
     def read(module: Any, name: str) -> Any:
         value = object.__getattribute__(module, name)
-        asked = sys._getframe(1).f_code.co_filename == SOURCE_NAME and name != "training"  # noqa: SLF001
-        if asked and torch.compiler.is_compiling() and id(module) in names:
-            own = object.__getattribute__(module, "__dict__")
+        by_forward = sys._getframe(1).f_code.co_filename == SOURCE_NAME  # noqa: SLF001
+        if by_forward and id(module) in own and torch.compiler.is_compiling():
+            held = (object.__getattribute__(module, "__dict__"), *map(vars, type(module).__mro__))
             # No property, which the file may not have.
-            if any(of.get(name) is value for of in (own, *map(vars, type(module).__mro__))):
-                found[f"{names[id(module)]}.{name}"] = value
+            if name != "training" and any(of.get(name) is value for of in held):
+                found[f"{_text_of(own[id(module)])}.{name}"] = value
         return value
 
-    for kind in kinds:
-        setattr(kind, "__getattribute__", read)  # noqa: B010
-    try:
+    with with_names(torch.nn.Module, {"__getattribute__": read}):
         yield found
-    finally:
-        for kind in kinds:
-            del kind.__getattribute__
 
 
 def numbers_of(attributes: dict[str, Any]) -> dict[str, str]:
@@ -168,11 +167,6 @@ def numbers_of(attributes: dict[str, Any]) -> dict[str, str]:
     numbers = {t: number_of(v) for t, v in attributes.items() if isinstance(v, torch.Tensor)}
     found = attributes | {f"{t}.item()": v.item() for t, v in numbers.items() if v is not None}
     return {text: written(value) for text, value in found.items() if is_plain(value)}
-
-
-def _text_of(path: str) -> str:
-    plain = all(part.isidentifier() for part in path.split("."))
-    return f"self.{path}" if plain else f"self.get_submodule({path!r})" if path else "self"
 
 
 def held_by(made: Made) -> dict[str, bytes]:

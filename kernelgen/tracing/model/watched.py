@@ -125,7 +125,7 @@ for _name, _own in vars(int).items():
 
 
 @contextlib.contextmanager
-def _with_names(of: types.ModuleType | type, names: dict[str, Any]) -> Iterator[None]:
+def with_names(of: types.ModuleType | type, names: dict[str, Any]) -> Iterator[None]:
     """Have names of a module or class stand for others."""
     kept = {name: getattr(of, name) for name in names}
     try:
@@ -206,7 +206,7 @@ def questions() -> Iterator[None]:
     of_tensor: Any = FakeTensor.device
     comparisons = {name: getattr(operator, name) for name in ("is_", "is_not")}
     noting = {name: functools.partial(same, name) for name in comparisons}
-    with _with_names(FakeTensor, {"device": property(device)}), _with_names(operator, noting):
+    with with_names(FakeTensor, {"device": property(device)}), with_names(operator, noting):
         yield
 
 
@@ -223,7 +223,7 @@ def unseeded() -> Iterator[None]:
     # A GPU's is seeded by way of a function that waits until there is one.
     lazily = {"_lazy_call": lambda *_, **__: Generator().seed()}
     own = {"default_generator": Generator()}
-    with _with_names(torch.random, own), _with_names(torch.cuda.random, lazily):
+    with with_names(torch.random, own), with_names(torch.cuda.random, lazily):
         yield
 
 
