@@ -347,20 +347,21 @@ def test_what_forward_reads_of_the_model_is_what_its_constructor_left(
 ) -> None:
     import torch
 
-    top = "class Base(nn.Module):\n    pass\nclass Part(nn.Module):\n    def forward(self, x):"
-    top += "\n        return x * (self.gain if self.training else 1)\n    gain = 2.0"
-    layers = "self.net = nn.Sequential(Part())\nself.shift, self.name = 0.5, 'a'"
-    problem = problem_of(
-        tmp_path, "self.net(x) + self.shift", layers=layers, top=top, x="torch.rand(4)"
-    )
+    top = "class Base(nn.Module):\n    gain = 2.0\n    @property\n    def half(self):\n"
+    top += "        return self.gain / 2"
+    layers = "self.sizes, self.shift, self.name = (1, 2), torch.tensor(0.5), 'a'\nself.gain = 3.0"
+    forward = "x * self.gain * self.sizes[1] + self.shift"
+    problem = problem_of(tmp_path, forward, layers=layers, top=top, x="torch.rand(4)")
     text = problem.path.read_text().replace("Model(nn.Module)", f"Model({base})")
+    if base == "Base":
+        text = text.replace("self.gain * ", "self.half * ").replace("\nself.gain = 3.0", "")
     problem.path.write_text(text)
     planned = Planned(read_kernelbench_problem(problem.path), "cpp", compiled_folder)
     planned.check()
-    for place, name, value in (("", "shift", torch.tensor(2.0)), ("net.0", "gain", 3.0)):
+    for name, value in (("shift", torch.tensor(2.0)), ("gain", 4.0), ("sizes", (1, 3))):
         model = planned.models()[1]
-        setattr(model.get_submodule(place), name, value)
-        with pytest.raises(ValueError, match=rf"self\..*{name}.*: the file is for .*, got"):
+        setattr(model, name, value)
+        with pytest.raises(ValueError, match=rf"self.{name}.*: the file is for .*, got"):
             planned.run(model=model)
     model = planned.models()[1]
     model.name = "b"

@@ -125,37 +125,32 @@ class Attribute(NamedTuple):
     value: Any
 
 
-def _text_of(path: str) -> str:
-    plain = all(part.isidentifier() for part in path.split("."))
-    return f"self.{path}" if plain else f"self.get_submodule({path!r})" if path else "self"
-
-
 def attributes_of(model: Any) -> dict[str, Attribute]:
     """Return what a Model's modules hold without having registered it, by the Python for it."""
     found = {}
     for path, module in model.named_modules():
+        plain = all(part.isidentifier() for part in path.split("."))
+        text = f"self.{path}" if plain else f"self.get_submodule({path!r})" if path else "self"
         for name, value in vars(module).items():
             if name not in _OF_MODULES:
                 own = f"{path}.{name}" if path else name
-                found[f"{_text_of(path)}.{name}"] = Attribute(own, module, name, value)
+                found[f"{text}.{name}"] = Attribute(own, module, name, value)
     return found
 
 
 @contextlib.contextmanager
 def attributes_read(made: Made) -> Iterator[dict[str, Any]]:
-    """Note what forward reads of the problem's own modules, by the Python for it: `self.scale`."""
+    """Note what forward reads of the Model itself, by the Python for it: `self.scale`."""
     found: dict[str, Any] = {}
-    modules = made.model.named_modules()
-    own = {id(m): path for path, m in modules if type(m).__module__ == made.space["__name__"]}
 
     def read(module: Any, name: str) -> Any:
         value = object.__getattribute__(module, name)
         by_forward = sys._getframe(1).f_code.co_filename == SOURCE_NAME  # noqa: SLF001
-        if by_forward and id(module) in own and torch.compiler.is_compiling():
+        if by_forward and module is made.model and torch.compiler.is_compiling():
             held = (object.__getattribute__(module, "__dict__"), *map(vars, type(module).__mro__))
             # No property, which the file may not have.
             if name != "training" and any(of.get(name) is value for of in held):
-                found[f"{_text_of(own[id(module)])}.{name}"] = value
+                found[f"self.{name}"] = value
         return value
 
     with with_names(torch.nn.Module, {"__getattribute__": read}):
