@@ -172,14 +172,17 @@ for _name, _own in vars(str).items():
 
 
 class Identities(ast.NodeTransformer):
-    """Has `a is b` call a function, which sees what is compared."""
+    """Has `a is b`, and `type(a) == b`, call a function, which sees what is compared."""
 
     def visit_Compare(self, node: ast.Compare) -> ast.expr:
         """Return the call, or the comparison as it is."""
         self.generic_visit(node)
+        classes = [ast.unparse(one).startswith("type(") for one in (node.left, *node.comparators)]
         match node:
-            case ast.Compare(ops=[ast.Is() | ast.IsNot() as op], comparators=[other]):
-                name = "is_" if isinstance(op, ast.Is) else "is_not"
+            case ast.Compare(ops=[op], comparators=[other]) if isinstance(
+                op, ast.Is | ast.IsNot
+            ) or (isinstance(op, ast.Eq | ast.NotEq) and any(classes)):
+                name = "is_" if isinstance(op, ast.Is | ast.Eq) else "is_not"
                 function = ast.parse(f"__import__('operator').{name}", mode="eval").body
                 call = ast.Call(function, [node.left, other], [])
                 return ast.fix_missing_locations(ast.copy_location(call, node))
@@ -190,7 +193,8 @@ class Identities(ast.NodeTransformer):
 def questions() -> Iterator[None]:
     """Refuse what forward may ask of tensors without calling torch.
 
-    That is whether two are one, as another call may give one for both, and a device's kind.
+    That is whether two are one, as another call may give one for both, a device's kind, and the
+    classes that others stand in for.
     """
 
     def device(tensor: FakeTensor) -> torch.device | Device:
@@ -199,8 +203,13 @@ def questions() -> Iterator[None]:
         return Device(found) if own and torch.compiler.is_compiling() else found
 
     def same(name: str, *given: Any) -> bool:
-        if torch.compiler.is_compiling() and all(isinstance(one, torch.Tensor) for one in given):
-            raise NotPlannedError("forward asks whether two tensors are one (is)")
+        stand_in = any(one is kind for one in given for kind in (FakeTensor, Size, Shape, Device))
+        two = all(isinstance(one, torch.Tensor) for one in given)
+        if torch.compiler.is_compiling() and (stand_in or two):
+            what = (
+                "for the class of a tensor or size" if stand_in else "whether two tensors are one"
+            )
+            raise NotPlannedError(f"forward asks {what} (is)")
         return bool(comparisons[name](*given))
 
     of_tensor: Any = FakeTensor.device
