@@ -310,7 +310,7 @@ BUFFER = "self.register_buffer('b', torch.zeros(8))\nself.b.data = torch.ones(8)
         ),
         ("y = x + 0\nreturn x if x is y else x * 2", "pass", "whether two tensors are one"),
         ("return x * 2 if x is not self.b else x", BUFFER, "whether two tensors are one"),
-        ("return x * 2 if type(x) is torch.Tensor else x", "pass", "for the class of a tensor"),
+        ("return x * 2 if type(x) is nn.Parameter else x", "pass", "for the class of a tensor"),
         ("return x * 2 if type(x.size(0)) == int else x", "pass", "for the class of a tensor"),
         ("for i in (x > 0).nonzero():\n    x = x + i\nreturn x", "pass", "depends on values of"),
         ("return x[(x > 0).nonzero(as_tuple=9 > 1)]", "pass", "depends on values of its inputs"),
