@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from planned_models import Planned
+from planned_models import Planned, problem_of
 
 from kernelgen.cli.render import command
 from kernelgen.engines.environment import RenderError
@@ -339,6 +339,33 @@ def test_another_argument_of_any_kind_is_refused(
     for wrong in ((another,), (own, 3)):
         with pytest.raises(ValueError, match=r"the Model's arguments.*: the file is for"):
             model_new(*wrong)
+
+
+@pytest.mark.parametrize("base", ["nn.Module", "Base"])
+def test_what_forward_reads_of_the_model_is_what_its_constructor_left(
+    base: str, tmp_path: Path, compiled_folder: Path
+) -> None:
+    import torch
+
+    top = "class Base(nn.Module):\n    gain = 2.0\n    @property\n    def half(self):\n"
+    top += "        return self.gain / 2"
+    layers = "self.sizes, self.shift, self.name = (1, 2), torch.tensor(0.5), 'a'\nself.gain = 3.0"
+    forward = "x * self.gain * self.sizes[1] + self.shift"
+    problem = problem_of(tmp_path, forward, layers=layers, top=top, x="torch.rand(4)")
+    text = problem.path.read_text().replace("Model(nn.Module)", f"Model({base})")
+    if base == "Base":
+        text = text.replace("self.gain * ", "self.half * ").replace("\nself.gain = 3.0", "")
+    problem.path.write_text(text)
+    planned = Planned(read_kernelbench_problem(problem.path), "cpp", compiled_folder)
+    planned.check()
+    for name, value in (("shift", torch.tensor(2.0)), ("gain", 4.0), ("sizes", (1, 3))):
+        model = planned.models()[1]
+        setattr(model, name, value)
+        with pytest.raises(ValueError, match=rf"self.{name}.*: the file is for .*, got"):
+            planned.run(model=model)
+    model = planned.models()[1]
+    model.name = "b"
+    planned.run(model=model)
 
 
 def test_a_device_is_no_matter_of_the_file(tmp_path: Path, compiled_folder: Path) -> None:

@@ -217,6 +217,8 @@ def test_instance_norm_leaves_the_samples_mean_in_running_statistics(
         ("variance", 1.0),
     ]
     assert sorted(type(stage).__name__ for stage in others) == ["Map", "Reduce"]
+    (of_samples,) = (stage for stage in others if isinstance(stage, Reduce))
+    assert {a.fewest for a in of_samples.accumulators} == {1}  # none leaves no number
     assert plan.updates.keys() == {"n.running_mean", "n.running_var"}
 
 

@@ -51,6 +51,15 @@ BACKENDS: tuple[Backend, ...] = ("cuda", "cpp")
         ("x * 2 if np.prod(x.shape[1:]) > 4 else x", "1 of x"),
         ("x * math.gcd(x.size(0), 6)", "0 of x"),
         ("torch.where(torch.tensor(x.size(0)) > 4, x, -x)", "0 of x"),
+        # By functions in C, which ask a whole number for nothing.
+        ("x * (2 if 1.0 / x.size(0) > 0.1 else 3)", "0 of x"),
+        ("x * (2 if np.sqrt(x.size(0)) > 2 else 3)", "0 of x"),
+        ("x * len(str(x.size(0) - 5))", "0 of x"),
+        ("x * len([0, 1, 2, 3][: x.size(0)])", "0 of x"),
+        ("x * sum(1 for _ in zip(range(x.size(0)), 'abcd'))", "0 of x"),
+        ("x * 2 if str(x.shape) == 'torch.Size([6, 10])' else x", "all of x"),
+        ("x * (0.5 * x.size(0) % 1)", "0 of x"),
+        ("x * (2 if isinstance(x.shape, torch.Size) else 3)", ""),
         ("x.relu().view(abs(x.size(0)), -1) + torch.rand(f'{x.shape}'.count(','))", ""),
     ],
 )
@@ -137,6 +146,33 @@ def test_what_is_alike_at_the_main_sizes_alone_is_computed_apart(
     planned = Planned(problem_of(tmp_path, forward, x=X, y=X), backend, compiled_folder)
     for rows in (6, 6), (5, 7), (1, 3), (8, 2):
         planned.check(*(torch.randn(n, 10) for n in rows))
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize(
+    "forward",
+    [
+        "x.exp() / x.size(1) + x.size(0)",
+        "x.relu().view(x.size(1), x.size(0)) * 2",
+        "torch.arange(x.size(1)) * x + torch.arange(x.size(0))[:, None]",
+        "x.relu().reshape(x.size(0) * 2, -1).sum(1) + x.shape[1]",
+    ],
+)
+def test_sizes_that_are_equal_by_chance_are_two(
+    backend: Backend, forward: str, tmp_path: Path, compiled_folder: Path
+) -> None:
+    planned = Planned(problem_of(tmp_path, forward, x="torch.rand(8, 8)"), backend, compiled_folder)
+    for shape in (8, 8), (8, 4), (4, 8), (3, 6), (1, 2):
+        planned.check(torch.randn(shape))
+
+
+def test_the_first_of_three_equal_sizes_is_one_alone(tmp_path: Path, compiled_folder: Path) -> None:
+    forward = "(x @ x.mT).view(x.size(0), x.size(1), x.size(1)) * 2"
+    planned = Planned(
+        problem_of(tmp_path, forward, x="torch.rand(6, 6, 6)"), "cpp", compiled_folder
+    )
+    for shape in (6, 6, 6), (2, 5, 5), (1, 4, 4):
+        planned.check(torch.rand(shape))
 
 
 def test_rows_of_a_buffer_are_as_many_as_it_has(tmp_path: Path, compiled_folder: Path) -> None:

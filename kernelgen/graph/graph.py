@@ -260,7 +260,7 @@ class Graph(msgspec.Struct, frozen=True, kw_only=True):
             as Python: `len(state)` -> `2`.
         decided: sizes by which forward has decided what it does, in order.
         asked: `rank` where forward depends on how many dimensions a tensor has, `end` where it
-            finds one from the last.
+            finds one from the last, `sizes` where it reads one.
         made_like: the constructor's parameters -> the likeness of what else Model was made with,
             tensors aside.
         bound: (input, dimension) of sizes that forward takes no others of, as far as is known.

@@ -1,7 +1,8 @@
 """Numbers of a graph that are sizes of its inputs: `x.size(0)` is 128 in a trace, and not a 128.
 
 A forward is traced again with one size of its inputs twice as large. What is twice as large in that
-graph as well is a multiple of the size, and becomes one that is read when the solution runs.
+graph as well is a multiple of the size, and becomes one that is read when the solution runs. Where
+forward reads sizes, the least and a large one tell what it decides by them unseen: `1.0 / n > 0.1`.
 """
 
 from collections.abc import Sequence
@@ -13,31 +14,50 @@ from kernelgen.graph.graph import NUMBER, Graph, GraphInput, Node, Reference, Si
 
 
 class Resize(msgspec.Struct, frozen=True, kw_only=True):
-    """Inputs whose dimensions of one size are twice as large.
+    """Inputs whose dimensions of one size have another.
 
     Attributes:
-        size: that is doubled.
-        first: only where it is an input's first.
+        size: that changes.
+        to: what it becomes.
+        dims: positions of the dimensions that change.
     """
 
     size: int
-    first: bool
+    to: int
+    dims: tuple[int, ...]
+
+    def changes(self, dim: int, size: int) -> bool:
+        """Return whether it changes a dimension of a size."""
+        return size == self.size and dim in self.dims
 
     def shape(self, shape: Sequence[int]) -> tuple[int, ...]:
-        """Return a shape with the size doubled."""
-        return tuple(
-            2 * s if s == self.size and not (self.first and d) else s for d, s in enumerate(shape)
-        )
+        """Return a shape with the other size."""
+        return tuple(self.to if self.changes(d, s) else s for d, s in enumerate(shape))
+
+    def split(self) -> list[list["Resize"]]:
+        """Return changes of fewer dimensions: of each alone, or of the first and all others."""
+        ways: list[list[tuple[int, ...]]]
+        ways = [[(dim,) for dim in self.dims], [self.dims[:1], self.dims[1:]]]
+        return [[msgspec.structs.replace(self, dims=dims) for dims in way] for way in ways]
+
+    def extremes(self, graph: Graph) -> list["Resize"]:
+        """Return the changes to the least size, and to a large one that few numbers divide.
+
+        Of a graph whose forward reads no size there are none.
+        """
+        sizes = {1, 1000 * self.size + 1} - {self.size} if "sizes" in graph.asked else set[int]()
+        return [msgspec.structs.replace(self, to=to) for to in sorted(sizes)]
 
 
-def resizes_of(graph: Graph) -> list[list[Resize]]:
-    """Return, for each size of a graph's inputs, in which ways to double it, the widest first."""
-    shapes = [i.type.shape for i in graph.inputs if i.kind == "input"]
-    sizes = dict.fromkeys(size for shape in shapes for size in shape if size)
+def resizes_of(graph: Graph) -> list[Resize]:
+    """Return how to double each size of a graph's inputs, wherever they have it."""
+    dims: dict[int, set[int]] = {}
+    for (_, dim), size in dimensions_of(graph).items():
+        dims.setdefault(size, set()).add(dim)
     return [
-        [Resize(size=size, first=False)]
-        + [Resize(size=size, first=True)] * any(shape[:1] == (size,) for shape in shapes)
-        for size in sizes
+        Resize(size=size, to=2 * size, dims=tuple(sorted(found)))
+        for size, found in dims.items()
+        if size
     ]
 
 
@@ -55,7 +75,7 @@ def with_size(graph: Graph, traced: Graph, other: Graph, resize: Resize) -> Grap
     """Return a graph in which the numbers that follow a size are read from the inputs.
 
     It is at the main shapes, as it was `traced`, but that numbers which follow other sizes may be
-    read already; `other` has the size doubled. None if the two traces differ in anything else, or
+    read already; `other` has another size. None if the two traces differ in anything else, or
     a number follows two sizes.
     """
     found = _Sizes(graph, resize)
@@ -113,14 +133,12 @@ class _Sizes:
         self._known = {i.name for i in graph.inputs}
         self._resize = resize
         self._source, *others = (
-            place
-            for place, size in dimensions_of(graph).items()
-            if size == resize.size and not (resize.first and place[1])
+            place for place, size in dimensions_of(graph).items() if resize.changes(place[1], size)
         )
         self._alike = frozenset(others)
 
     def node(self, own: Node, traced: Node, other: Node) -> Node:
-        """Return a node with sizes in place of the numbers that are twice as large in another."""
+        """Return a node with sizes in place of the numbers that grow with them in another."""
         # Of `x.chunk(n)`, the results follow a size as well.
         forms = [(n.aten, [*n.arguments], len(n.results)) for n in (traced, other)]
         self.understood &= forms[0] == forms[1]
@@ -136,9 +154,9 @@ class _Sizes:
             return tuple(map(self._argument, own, traced, other))
         if repr(traced) == repr(other):  # a NaN is not equal to itself
             return own
-        size = self._resize.size
+        size, to = self._resize.size, self._resize.to
         # A number that is a reference by now follows another size as well.
-        if type(own) is not int or other != 2 * own or own % size:
+        if type(own) is not int or type(other) is not int or other * size != own * to or own % size:
             self.understood = False
             return own
         if own not in self.inputs:

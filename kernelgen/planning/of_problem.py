@@ -1,6 +1,7 @@
 """A problem's plan, with the numbers that follow sizes of its inputs read when it runs."""
 
 from collections.abc import Iterable
+from typing import NamedTuple
 
 import msgspec
 
@@ -8,7 +9,7 @@ from kernelgen.engines.architectures import DEFAULT_ARCHITECTURE, Architecture
 from kernelgen.engines.stage import Library, Stage
 from kernelgen.errors import ProblemError
 from kernelgen.graph.graph import Argument, Graph, GraphInput, TensorType
-from kernelgen.graph.sizes import dimensions_of, resizes_of, sizes_like, with_size
+from kernelgen.graph.sizes import Resize, dimensions_of, resizes_of, sizes_like, with_size
 from kernelgen.planning.fusion import with_engines
 from kernelgen.planning.plan import Plan
 from kernelgen.planning.planner import Choices, choices_of, plan_of_simple, simplified
@@ -73,7 +74,14 @@ def _shared(
         free |= {name for name, value in own.items() if its.get(name) != value}
         sizes = dimensions_of(other)
         sources = tuple(_with_alike(source, sizes) for source in plan.sources)
-        plan = msgspec.structs.replace(plan, sources=sources)
+        # What Model is made with may differ, and so what it holds.
+        same = {
+            text: value
+            for text, value in plan.graph.fixed.items()
+            if not text.startswith("self.") or other.fixed.get(text) == value
+        }
+        graph_of_all = msgspec.structs.replace(plan.graph, fixed=same)
+        plan = msgspec.structs.replace(plan, sources=sources, graph=graph_of_all)
         # Sizes that another case shares with the main one.
         bound &= {place for place, _ in dimensions_of(graph).items() & sizes.items()}
     plan = msgspec.structs.replace(plan, bound=bound)
@@ -89,31 +97,69 @@ def _with_alike(source: GraphInput, sizes: dict[tuple[str, int], int]) -> GraphI
     return msgspec.structs.replace(source, size=msgspec.structs.replace(source.size, alike=alike))
 
 
+class _Traces(NamedTuple):
+    """A case's graph as it is traced and simplified, and traces of it with other sizes."""
+
+    problem: Problem
+    case: Case
+    device: Device
+    choices: Choices
+    traced: Graph
+    main: Graph
+
+    def resized(self, *ways: Resize) -> list[Graph | None]:
+        """Return a graph for each way, or None where there is none."""
+        found = graphs_of(self.problem, [(self.case, way) for way in ways], self.device)
+        return [one if isinstance(one, Graph) else None for one in found]
+
+    def read(self, graph: Graph | None, resizes: Iterable[Resize]) -> Graph | None:
+        """Return a graph with sizes read; None where a trace is another one, or there is none."""
+        for resize in resizes:
+            (other,) = self.resized(resize)
+            if graph is None or other is None or other.decided != self.main.decided:
+                return None
+            graph = with_size(graph, self.main, simplified(other, self.choices), resize)
+            told = with_size(self.traced, self.traced, other, resize)
+            # Not before: a loop over a large size takes long.
+            extremes = resize.extremes(self.main) if graph is not None else []
+            for way, there in zip(extremes, self.resized(*extremes), strict=True):
+                same = there is None or with_size(self.traced, self.traced, there, way) == told
+                if not same or (there and there.decided != self.main.decided):
+                    return None
+        return graph
+
+
 def _with_sizes(
     problem: Problem, case: Case, device: Device, traced: Graph, choices: Choices
 ) -> Graph:
-    """Return a case's graph with its sizes, those bound that cannot be read or doubled."""
+    """Return a case's graph with its sizes, those bound that cannot be read or changed."""
     main = graph = simplified(traced, choices)
+    traces = _Traces(problem, case, device, choices, traced, main)
     everywhere = dimensions_of(graph)
     # Twice nothing is nothing.
     known = {0, 1} if 1 in main.decided else {0}
     bound = {place for place, size in everywhere.items() if size in known}
-    sizes = resizes_of(graph)
-    asked = [resize for ways in sizes for resize in ways]
-    found = graphs_of(problem, [(case, resize) for resize in asked], device)
-    resized = dict(zip(asked, found, strict=True))
-    for ways in sizes:
-        # Where a parameter has the size as well, it may be that of a first dimension by chance.
-        resize = next((way for way in ways if isinstance(resized[way], Graph)), ways[0])
-        other, read = resized[resize], None
-        if isinstance(other, Graph) and other.decided == main.decided:
-            read = with_size(graph, main, simplified(other, choices), resize)
-        alike = [place for place, size in everywhere.items() if size == resize.size]
-        # Of a size 1 no double says nothing: it is that of what is broadcast.
-        if resize.size > 1 or (isinstance(other, Graph) and read is None):
-            bound.update(place for place in alike if read is None or (resize.first and place[1]))
-        graph = read or graph
+    for resize in resizes_of(graph):
+        found = traces.read(graph, [resize])
+        split = resize.split() if resize.dims[1:] else [[resize]]
+        if found is None or _has_ties(found.inputs[len(graph.inputs) :]):
+            ways = (traces.read(graph, way) for way in split)
+            found = next((way for way in ways if way), found)
+        # A parameter may have the size of a first dimension by chance.
+        for part in split[0] if found is None else []:
+            read = traces.read(graph, [part])
+            # Of a size 1 no double says nothing: it is that of what is broadcast.
+            if read is None and (part.size > 1 or any(traces.resized(part))):
+                bound.update(p for p, size in everywhere.items() if part.changes(p[1], size))
+            graph = read or graph
+        graph = found or graph
     return msgspec.structs.replace(graph, bound=frozenset(bound))
+
+
+def _has_ties(inputs: Iterable[GraphInput]) -> bool:
+    """Whether a number may follow dimensions at several positions, which have one size."""
+    sizes = [one.size for one in inputs if one.size is not None]
+    return any(dim != size.dim for size in sizes for _, dim in size.alike)
 
 
 def _skeleton(plan: Plan) -> list[str]:

@@ -1,5 +1,6 @@
 """Importing a solution's file, or a reference's, in the process that is there to run it."""
 
+import ast
 import importlib.util
 import linecache
 import sys
@@ -29,10 +30,13 @@ def import_file(name: str, path: Path, text: str | None = None, *, lent: str = "
     return module
 
 
-def run_text(name: str, source: str, filename: str) -> ModuleType:
+def run_text(
+    name: str, source: str, filename: str, change: ast.NodeTransformer | None = None
+) -> ModuleType:
     """Run Python source that has no file as the module of a name; raises what that raises.
 
-    As of one that has a file, dataclasses find the module, and torch.jit.script the lines.
+    As of one that has a file, dataclasses find the module, and torch.jit.script the lines. What
+    runs may be changed.
     """
     module = ModuleType(name)
     module.__file__ = filename
@@ -40,5 +44,6 @@ def run_text(name: str, source: str, filename: str) -> ModuleType:
     source = source.removeprefix("\ufeff")
     lines = [f"{line}\n" for line in source.split("\n")]
     linecache.cache[filename] = (len(source), None, lines, filename)
-    exec(compile(source, filename, "exec", dont_inherit=True), module.__dict__)  # noqa: S102
+    run = source if change is None else change.visit(ast.parse(source))
+    exec(compile(run, filename, "exec", dont_inherit=True), module.__dict__)  # noqa: S102
     return module

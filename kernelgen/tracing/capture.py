@@ -52,7 +52,7 @@ _OF_TEXT = (
     *(ast.Tuple, ast.List, ast.Dict, ast.Set, ast.UnaryOp, ast.USub, ast.Call, ast.keyword),
 )
 _CALLED = ("", "len", "set", "float", "torch.tensor", "self.get_submodule")
-_LAYOUTS = (".is_contiguous", ".stride")
+_METHODS = (".is_contiguous", ".item", ".stride")
 
 
 class NoGraphError(ProblemError):
@@ -210,7 +210,7 @@ def _check_text(*texts: str) -> None:
     for text in texts:
         for node in ast.walk(ast.parse(text, mode="eval")):
             called = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
-            known = called in _CALLED or called.endswith(_LAYOUTS)
+            known = called in _CALLED or called.endswith(_METHODS)
             if not isinstance(node, _OF_TEXT) or not known:
                 raise ValueError(f"{text!r} is no value")
 

@@ -48,9 +48,8 @@ class Trace(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def resized(trace: Trace, graph: Graph) -> list[Trace]:
-    """Return a trace, which found a graph, with each size doubled in each way."""
-    ways = [resize for ways in resizes_of(graph) for resize in ways]
-    return [msgspec.structs.replace(trace, resize=resize) for resize in ways]
+    """Return a trace, which found a graph, with each size doubled."""
+    return [msgspec.structs.replace(trace, resize=resize) for resize in resizes_of(graph)]
 
 
 class TraceRequest(msgspec.Struct, frozen=True, kw_only=True):

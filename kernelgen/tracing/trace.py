@@ -17,12 +17,20 @@ from torch._C import DispatchKey
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._pytree import tree_map_only
 
-from kernelgen.graph.graph import Graph, NotPlannedError, is_plain, likeness
+from kernelgen.graph.graph import Graph, NotPlannedError, is_plain, likeness, written
 from kernelgen.graph.sizes import Resize
 from kernelgen.problem.record import DTYPES, Precision
 from kernelgen.tracing.exported import Reader, ViewChangedError, by_values, number_of
 from kernelgen.tracing.model.flattened import Flattened, inputs_of
-from kernelgen.tracing.model.made import Made, attributes_of, generators, made_of, with_values
+from kernelgen.tracing.model.made import (
+    Made,
+    attributes_of,
+    attributes_read,
+    generators,
+    made_of,
+    numbers_of,
+    with_values,
+)
 from kernelgen.tracing.model.structures import Place, holds
 from kernelgen.tracing.model.watched import (
     LAYOUTS,
@@ -31,7 +39,7 @@ from kernelgen.tracing.model.watched import (
     calls_outside,
     is_device,
     may_differ,
-    sizes_in_math,
+    questions,
 )
 
 _LISTS = (torch.nn.Sequential, torch.nn.ModuleList, torch.nn.ParameterList)
@@ -59,7 +67,7 @@ def trace(
         Exception: whatever the problem's code raises on tensors that have values.
     """
     fake = FakeTensorMode(allow_non_fake_inputs=True)
-    with fake, torch.no_grad(), sizes_in_math(), OnCpu() as seen:
+    with fake, torch.no_grad(), questions(), OnCpu() as seen:
         made = made_of(source)
         if eval_mode:
             made.model.eval()
@@ -105,8 +113,11 @@ def trace(
         for name, value in bound.arguments.items()
         if not (holds(value, torch.Tensor) or is_device(value, "cpu", "cuda"))
     }
+    # The constructor refuses another argument, and the header says which it has.
+    told = {f"self.{name}": written(value) for name, value in given.items() if is_plain(value)}
     return msgspec.structs.replace(
         graph,
+        fixed={text: value for text, value in graph.fixed.items() if told.get(text) != value},
         arguments=inputs.names,
         kinds=inputs.kinds,
         made_with={name: value for name, value in given.items() if is_plain(value)},
@@ -132,7 +143,7 @@ def _graph(
     """
     state = torch.seed(), generators()
     try:
-        with flattened, _recurrences_by_shape():
+        with flattened, attributes_read(made) as read, _recurrences_by_shape():
             program = torch.export.export(made.model, flattened.resized(resize), strict=False)
     except NotPlannedError:
         raise
@@ -144,12 +155,13 @@ def _graph(
         raise NotPlannedError("forward seeds, or draws random numbers of Python's or numpy's")
     outside = {id(value): name for name, value in made.space.items()}
     graph = with_values(lambda: _read(program, flattened.places, attributes, outside))
+    fixed = with_values(lambda: numbers_of(read))
     numbers = {place.name for place in flattened.places if place.kind == "scalar"}
     for node in graph.nodes:
         wide = any(found and found.dtype == "float64" for found in node.results)
         if wide and node.reads and numbers.issuperset(node.reads):
             raise NotPlannedError(f"forward computes a number of numbers (aten.{node.aten})")
-    return msgspec.structs.replace(graph, returns=flattened.returns, fixed=flattened.fixed)
+    return msgspec.structs.replace(graph, returns=flattened.returns, fixed=flattened.fixed | fixed)
 
 
 def _read(
@@ -252,6 +264,8 @@ def _not_exported(error: Exception) -> NotPlannedError:
         found = re.search(r"aten[.:]+\w+", str(error))
         where = found[0].replace("::", ".") if found else "aten._local_scalar_dense"
         return by_values(where)
+    if "SymInt" in str(error):
+        return by_values("a size that follows from them")
     if ".numpy()" in str(error):
         return NotPlannedError("forward has numpy compute")
     if "doesn't match mode" in str(error):  # one that was made before the trace

@@ -77,18 +77,6 @@ def _kl_div(node: Node, b: Builder) -> Reference:
     return b.pointwise("sub.Tensor", product, b.pointwise("mul.Tensor", y, x))
 
 
-def _binary_cross_entropy(node: Node, b: Builder) -> Reference | None:
-    x, y = node.arguments["self"], node.arguments["target"]
-    if node.arguments["weight"] is not None:
-        return None
-    # Logarithms are at least -100, as torch has it.
-    yes = b.pointwise("clamp_min.default", b.pointwise("log.default", x), -100.0)
-    no = b.pointwise("log1p.default", b.pointwise("neg.default", x))
-    no = b.pointwise("clamp_min.default", no, -100.0)
-    first = b.pointwise("mul.Tensor", b.pointwise("sub.Scalar", y, 1.0), no)
-    return b.pointwise("sub.Tensor", first, b.pointwise("mul.Tensor", y, yes, whole=_BOTH))
-
-
 def _binary_cross_entropy_with_logits(node: Node, b: Builder) -> Reference | None:
     x, y = node.arguments["self"], node.arguments["target"]
     if node.arguments["weight"] is not None or node.arguments["pos_weight"] is not None:
@@ -217,7 +205,6 @@ LOSSES: dict[str, Loss] = {
     "smooth_l1_loss.default": _reduced(_smooth_l1),
     "huber_loss.default": _reduced(_huber),
     "kl_div.default": _reduced(_kl_div),
-    "binary_cross_entropy.default": _reduced(_binary_cross_entropy),
     "binary_cross_entropy_with_logits.default": _reduced(_binary_cross_entropy_with_logits),
     "triplet_margin_loss.default": _reduced(_triplet_margin),
     "cosine_similarity.default": _cosine_similarity,

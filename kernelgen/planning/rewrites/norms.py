@@ -123,7 +123,7 @@ def _with_updates(b: Builder, node: Node) -> tuple[list[Node], dict[str, Referen
         old = _by_channel(b, arguments[key], (1, -1, *ones))
         new = b.pointwise("lerp.Scalar", old, found, float(momentum))
         if 0 not in dims:  # those of the samples, on an average
-            new = b.reduce("mean.dim", new, [0], keepdim=True)
+            new = b.reduce("mean.dim", new, [0], keepdim=True, fewest=1)
         updated[key] = new
     return [*b.nodes, node.calling("alias.default", self=y)], updated
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from kernelgen.graph.graph import Argument, Node, Reference
 from kernelgen.planning.rewrites.builder import Builder
 
+_NAN = "isnan.default"
 Results = Reference | tuple[Reference, ...] | None
 
 
@@ -57,7 +58,11 @@ def _variance(*, root: bool, mean: bool) -> Callable[[Node, Builder], Results]:
         result = b.reduce("variance", x, dims, keepdim=keep, correction=float(correction))
         if root:
             result = b.pointwise("sqrt.default", result)
-        return (result, b.reduce("mean.dim", x, dims, keepdim=keep)) if mean else result
+        if not mean:
+            return result
+        # Torch's mean is of the same pass, which takes inf from inf.
+        of_all, no_number = b.reduce("mean.dim", x, dims, keepdim=keep), b.pointwise(_NAN, result)
+        return result, b.pointwise("where.self", no_number, result, of_all)
 
     return decompose
 

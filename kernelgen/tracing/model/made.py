@@ -3,12 +3,13 @@
 Not imported where that code is not trusted.
 """
 
+import contextlib
 import io
 import pickle
 import random
 import sys
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import chain
 from typing import Any, NamedTuple, TypeVar
 
@@ -17,10 +18,10 @@ from torch._subclasses.fake_tensor import unset_fake_temporarily
 from torch.fx.experimental.proxy_tensor import disable_proxy_modes_tracing
 from torch.nn.parameter import is_lazy
 
-from kernelgen.graph.graph import NotPlannedError
+from kernelgen.graph.graph import NotPlannedError, is_plain, written
 from kernelgen.solution.importing import run_text
 from kernelgen.tracing.exported import number_of
-from kernelgen.tracing.model.watched import SOURCE_NAME, may_differ
+from kernelgen.tracing.model.watched import SOURCE_NAME, Identities, may_differ, with_names
 
 _OF_MODULES = frozenset(vars(torch.nn.Module())) - {"training"}
 _HOLDERS = (
@@ -84,7 +85,7 @@ def made_of(source: str) -> Made:
 def _run(source: str, *, seed: int = 0) -> Made:
     """Run a problem's module and make its Model, with what they draw from a seed."""
     torch.manual_seed(seed)
-    space = vars(run_text("reference", source, SOURCE_NAME))
+    space = vars(run_text("reference", source, SOURCE_NAME, Identities()))
     if not isinstance(space["Model"], type):
         raise NotPlannedError("Model is no class, which ModelNew could inherit")
     given = list(space["get_init_inputs"]())
@@ -135,6 +136,32 @@ def attributes_of(model: Any) -> dict[str, Attribute]:
                 own = f"{path}.{name}" if path else name
                 found[f"{text}.{name}"] = Attribute(own, module, name, value)
     return found
+
+
+@contextlib.contextmanager
+def attributes_read(made: Made) -> Iterator[dict[str, Any]]:
+    """Note what forward reads of the Model itself, by the Python for it: `self.scale`."""
+    found: dict[str, Any] = {}
+
+    def read(module: Any, name: str) -> Any:
+        value = object.__getattribute__(module, name)
+        by_forward = sys._getframe(1).f_code.co_filename == SOURCE_NAME  # noqa: SLF001
+        if by_forward and module is made.model and torch.compiler.is_compiling():
+            held = (object.__getattribute__(module, "__dict__"), *map(vars, type(module).__mro__))
+            # No property, which the file may not have.
+            if name != "training" and any(of.get(name) is value for of in held):
+                found[f"self.{name}"] = value
+        return value
+
+    with with_names(torch.nn.Module, {"__getattribute__": read}):
+        yield found
+
+
+def numbers_of(attributes: dict[str, Any]) -> dict[str, str]:
+    """Return those of attributes that are plain, or tensors of one number: Python for each."""
+    numbers = {t: number_of(v) for t, v in attributes.items() if isinstance(v, torch.Tensor)}
+    found = attributes | {f"{t}.item()": v.item() for t, v in numbers.items() if v is not None}
+    return {text: written(value) for text, value in found.items() if is_plain(value)}
 
 
 def held_by(made: Made) -> dict[str, bytes]:

@@ -3,13 +3,14 @@
 import ast
 import contextlib
 import functools
-import math
+import operator
 import sys
 import types
 from collections.abc import Callable, Iterator
 from typing import Any, ClassVar
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.nn.parameter import is_lazy
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
@@ -25,12 +26,12 @@ _PURE = frozenset(
 )
 LAYOUTS = frozenset(("is_contiguous", "storage_offset", "stride"))
 _DEVICES = frozenset(("get_device", "is_cpu", "is_cuda"))
+_ASKS_DEVICE = "forward asks on which kind of device a tensor is (is_cuda)"
 _RANKS = frozenset(("dim", "ndimension"))
 # Functions of torch's, a mode's of torch.export's among them, between a call and this one.
 _BETWEEN = ("__len__", "__torch_function__", "handle_torch_function")
 _SIZES = (torch.Tensor.size, torch.Tensor.numel, torch.Tensor.nelement, torch.numel)
 _CONSTANTS = (torch.tensor, torch.as_tensor, torch.asarray, torch.scalar_tensor)
-_OF_MATH = ("comb", "factorial", "gcd", "isqrt", "lcm", "log", "log10", "log2", "perm")
 _DRAWN_ANEW = {torch.rand, torch.randint, torch.randn, torch.randperm}
 
 
@@ -99,13 +100,16 @@ def _noting(name: str) -> Callable[..., Any]:
         found = getattr(int, name)(self, *others)
         if name in _COMPUTED and found is not NotImplemented:
             return Size(found)
-        caller = sys._getframe(1).f_globals["__name__"].partition(".")[0]  # noqa: SLF001
-        passed_on = name in _PASSED_ON and caller in {"kernelgen", "torch"}
+        passed_on = name in _PASSED_ON and _is_torchs(sys._getframe(1))  # noqa: SLF001
         if isinstance(others[0], float) if name in _COMPUTED else not passed_on:
             self.decided.append(int.__int__(self))
         return found
 
     return method
+
+
+def _is_torchs(frame: types.FrameType) -> bool:
+    return frame.f_globals["__name__"].partition(".")[0] in {"kernelgen", "torch"}
 
 
 # Results are sizes again, or nothing that forward decides by, such as what it prints.
@@ -121,25 +125,98 @@ for _name, _own in vars(int).items():
 
 
 @contextlib.contextmanager
-def _with_names(module: types.ModuleType, names: dict[str, Any]) -> Iterator[None]:
-    """Have a module's names stand for others."""
-    kept = {name: getattr(module, name) for name in names}
-    vars(module).update(names)
+def with_names(of: types.ModuleType | type, names: dict[str, Any]) -> Iterator[None]:
+    """Have names of a module or class stand for others."""
+    kept = {name: getattr(of, name) for name in names}
     try:
+        for name, value in names.items():
+            setattr(of, name, value)
         yield
     finally:
-        vars(module).update(kept)
+        for name, value in kept.items():
+            setattr(of, name, value)
 
 
-def sizes_in_math() -> contextlib.AbstractContextManager[None]:
-    """Note the sizes that functions of math's get, which read a whole number without asking it."""
+class Device(str):
+    """A tensor's device, which forward may hand on, or compare with another tensor's, and not ask.
 
-    def called(name: str, *numbers: Any) -> Any:
-        Size.decided.extend(one for one in numbers if isinstance(one, Size))
-        return own[name](*numbers)
+    It names its kind in torch's calls.
+    """
 
-    own = {name: getattr(math, name) for name in _OF_MATH}
-    return _with_names(math, {name: functools.partial(called, name) for name in _OF_MATH})
+    __slots__ = ()
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> type:
+        """What forward takes it for."""
+        return torch.device
+
+    @property
+    def type(self) -> "Device":
+        """Its kind, which is asked by no other way."""
+        return self
+
+
+def _asking(name: str) -> Callable[..., Any]:
+    def method(self: Device, *others: Any) -> Any:
+        theirs = _is_torchs(sys._getframe(1))  # noqa: SLF001
+        if not theirs and not any(type(other) is Device for other in others):
+            raise NotPlannedError(_ASKS_DEVICE)
+        return getattr(str, name)(self, *others)
+
+    return method
+
+
+for _name, _own in vars(str).items():
+    if callable(_own) and _name not in _PLAIN:
+        setattr(Device, _name, _asking(_name))
+
+
+class Identities(ast.NodeTransformer):
+    """Has `a is b`, and `type(a) == b`, call a function, which sees what is compared."""
+
+    def visit_Compare(self, node: ast.Compare) -> ast.expr:
+        """Return the call, or the comparison as it is."""
+        self.generic_visit(node)
+        classes = [ast.unparse(one).startswith("type(") for one in (node.left, *node.comparators)]
+        match node:
+            case ast.Compare(ops=[op], comparators=[other]) if isinstance(
+                op, ast.Is | ast.IsNot
+            ) or (isinstance(op, ast.Eq | ast.NotEq) and any(classes)):
+                name = "is_" if isinstance(op, ast.Is | ast.Eq) else "is_not"
+                function = ast.parse(f"__import__('operator').{name}", mode="eval").body
+                call = ast.Call(function, [node.left, other], [])
+                return ast.fix_missing_locations(ast.copy_location(call, node))
+        return node
+
+
+@contextlib.contextmanager
+def questions() -> Iterator[None]:
+    """Refuse what forward may ask of tensors without calling torch.
+
+    That is whether two are one, as another call may give one for both, a device's kind, and the
+    classes that others stand in for.
+    """
+
+    def device(tensor: FakeTensor) -> torch.device | Device:
+        found: torch.device = of_tensor.fget(tensor)
+        own = sys._getframe(1).f_code.co_filename == SOURCE_NAME  # noqa: SLF001
+        return Device(found) if own and torch.compiler.is_compiling() else found
+
+    def same(name: str, *given: Any) -> bool:
+        stand_in = any(one is kind for one in given for kind in (FakeTensor, Size, Shape, Device))
+        two = all(isinstance(one, torch.Tensor) for one in given)
+        if torch.compiler.is_compiling() and (stand_in or two):
+            what = (
+                "for the class of a tensor or size" if stand_in else "whether two tensors are one"
+            )
+            raise NotPlannedError(f"forward asks {what} (is)")
+        return bool(comparisons[name](*given))
+
+    of_tensor: Any = FakeTensor.device
+    comparisons = {name: getattr(operator, name) for name in ("is_", "is_not")}
+    noting = {name: functools.partial(same, name) for name in comparisons}
+    with with_names(FakeTensor, {"device": property(device)}), with_names(operator, noting):
+        yield
 
 
 @contextlib.contextmanager
@@ -155,7 +232,7 @@ def unseeded() -> Iterator[None]:
     # A GPU's is seeded by way of a function that waits until there is one.
     lazily = {"_lazy_call": lambda *_, **__: Generator().seed()}
     own = {"default_generator": Generator()}
-    with _with_names(torch.random, own), _with_names(torch.cuda.random, lazily):
+    with with_names(torch.random, own), with_names(torch.cuda.random, lazily):
         yield
 
 
@@ -181,6 +258,15 @@ class Shape(tuple[Size, ...]):
     def __radd__(self, other: tuple[int, ...]) -> tuple[int, ...]:
         """Return sizes before these, and these."""
         return *other, *self
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> type:
+        """What forward takes it for."""
+        return torch.Size
+
+    def __repr__(self) -> str:
+        """Return what torch shows."""
+        return repr(torch.Size(self))
 
     def numel(self) -> Size:
         """Return how many elements a tensor of this shape has."""
@@ -236,6 +322,7 @@ class OnCpu(TorchFunctionMode):
         if torch.compiler.is_compiling() and caller.co_filename == SOURCE_NAME:
             self._note(function, tree_leaves((args, kwargs)))
             if function in _SIZES or of is torch.Tensor.shape:
+                self.asked.add("sizes")
                 sizes = function(*args, **(kwargs or {}))
                 return Size(sizes) if isinstance(sizes, int) else Shape(map(Size, sizes))
         named = {name: _on_cpu(value) for name, value in (kwargs or {}).items()}
@@ -252,7 +339,7 @@ class OnCpu(TorchFunctionMode):
         """Note what a call of forward's own asks of tensors, and which sizes it makes constants."""
         name, of = getattr(function, "__name__", ""), getattr(function, "__self__", None)
         if _DEVICES & {name, getattr(of, "__name__", "")}:
-            raise NotPlannedError("forward asks on which kind of device a tensor is (is_cuda)")
+            raise NotPlannedError(_ASKS_DEVICE)
         shaped = any(one is ... or isinstance(one, Shape) for one in given)
         if shaped or name in _RANKS or of is torch.Tensor.ndim:
             self.asked.add("rank")
