@@ -39,8 +39,7 @@ def python_path(environment: Mapping[str, str]) -> str:
     """Return a PYTHONPATH that finds this very kernelgen from any folder, installed or not."""
     named = environment.get("PYTHONPATH", "").split(os.pathsep)
     entries = [str(Path(entry).resolve()) for entry in named if entry]
-    home = str(Path(__file__).resolve().parents[1])
-    return os.pathsep.join(dict.fromkeys([*entries, home]))
+    return os.pathsep.join(dict.fromkeys([*entries, str(Path(__file__).resolve().parents[1])]))
 
 
 def own_environment() -> dict[str, str]:

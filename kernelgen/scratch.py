@@ -41,8 +41,7 @@ def temporary_folder() -> Iterator[Path]:
         stack.callback(remove_tree, folder)
         with contextlib.suppress(OSError):  # without a lock it is never swept
             fresh = folder / f"{_LOCK}-soon"
-            lock = stack.enter_context(fresh.open("wb"))
-            fcntl.flock(lock, fcntl.LOCK_EX)
+            fcntl.flock(stack.enter_context(fresh.open("wb")), fcntl.LOCK_EX)
             # Only now under its name: nobody finds a lock that is not held yet.
             fresh.rename(folder / _LOCK)
         yield folder

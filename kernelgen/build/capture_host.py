@@ -110,8 +110,7 @@ def run_solution(request: CaptureRequest, recorded: Callable[[], bool]) -> None:
         module = import_file("candidate", path, read_solution(path).text, lent=request.lent)
         phase = "constructor"
         reference = _reference(request, module)
-        init_inputs = _call(reference, "get_init_inputs")
-        model = module.ModelNew(*init_inputs)
+        model = module.ModelNew(*_call(reference, "get_init_inputs"))
         if not recorded():
             phase = "forward"
             with torch.device("meta"):

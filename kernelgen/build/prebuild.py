@@ -167,8 +167,7 @@ def _made(
         explain_build_error(failure, recipes[digest].files, wanted.solution)
         for digest, failure in failures.items()
     )
-    made = _prebuilt(modules, failures)
-    return msgspec.structs.replace(made, cached=cached, broken=broken)
+    return msgspec.structs.replace(_prebuilt(modules, failures), cached=cached, broken=broken)
 
 
 def _key(digest: str) -> str:

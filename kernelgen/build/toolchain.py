@@ -119,8 +119,7 @@ def child_environment(base: Mapping[str, str]) -> dict[str, str]:
         toolkit = find_toolkit(base)
         environment["CUDA_HOME"] = str(toolkit.home)
         folders.append(str(toolkit.home / "bin"))
-    given = environment.get("PATH", os.defpath)
-    environment["PATH"] = os.pathsep.join([*folders, given])
+    environment["PATH"] = os.pathsep.join([*folders, environment.get("PATH", os.defpath)])
     return environment
 
 

@@ -82,8 +82,7 @@ def command(
     if problem is not None:
         load_problem(problem)
     read = [_read(path) for path in expand(paths)]
-    solutions = [found for found in read if isinstance(found, SolutionFile)]
-    tools = _tools(solutions, archs)
+    tools = _tools([found for found in read if isinstance(found, SolutionFile)], archs)
     references = [
         _reference(one, problem) if isinstance(one, SolutionFile) else None for one in read
     ]

@@ -153,8 +153,7 @@ def check_compiler() -> Check:
         compiler = toolchain.find_compiler()
     except ToolchainError as error:
         return _not_found("c++ compiler", error)
-    found = f"{' '.join(compiler.command)} {compiler.version}"
-    return Check("c++ compiler", "ok", found)
+    return Check("c++ compiler", "ok", f"{' '.join(compiler.command)} {compiler.version}")
 
 
 def check_ninja() -> Check:

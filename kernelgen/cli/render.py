@@ -183,8 +183,7 @@ def _reference(
         raise click.UsageError("--reference takes one problem at a time")
     if check and output in {None, STDOUT}:
         raise click.UsageError("--reference --check needs -o FILE")
-    text = render_reference(problems[0], backend or "cuda")
-    _finish({output or STDOUT: text}, check=check)
+    _finish({output or STDOUT: render_reference(problems[0], backend or "cuda")}, check=check)
 
 
 def _finish(texts: dict[Path, str], *, check: bool) -> None:

@@ -64,8 +64,7 @@ class Documents(msgspec.Struct, frozen=True, kw_only=True):
         with ExitStack() as writers:
             for place, text_of in ((self.markdown, _markdown), (self.csv, _csv)):
                 if place is not None:
-                    text = text_of(sheet(as_one(recorded)))
-                    writers.callback(write_whole, text.encode(), place)
+                    writers.callback(write_whole, text_of(sheet(as_one(recorded))).encode(), place)
             if self.junit is not None:
                 writers.callback(lambda place: write_whole(junit(recorded), place), self.junit)
             if self.html is not None:

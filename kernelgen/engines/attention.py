@@ -131,8 +131,7 @@ class AttentionEngine(Engine[Attention]):
             "is_safe": stage.is_safe,
         }
         idea = f"{summary}: tensor cores multiply halves, and scores are never in memory"
-        made = text_of(stage, target.backend, idea, given)
-        return msgspec.structs.replace(made, features="own")
+        return msgspec.structs.replace(text_of(stage, target.backend, idea, given), features="own")
 
 
 def tile_of(depth: int, width: int) -> Tile:

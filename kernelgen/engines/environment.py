@@ -107,8 +107,7 @@ def templates_hash(given: Iterable[tuple[jinja2.Environment, str]]) -> str:
             if name is None:
                 raise RenderError(f"{current}: a template is included by a computed name")
             waiting.append((environment, name))
-    text = "".join(f"{name}\n{found[name]}" for name in sorted(found))
-    return digest(text)[:HASH_DIGITS]
+    return digest("".join(f"{name}\n{found[name]}" for name in sorted(found)))[:HASH_DIGITS]
 
 
 @cache

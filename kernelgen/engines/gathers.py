@@ -79,5 +79,4 @@ def gathers_of(node: Node, types: Mapping[str, TensorType]) -> list[Gather]:
 def _dims(node: Node, rank: int) -> tuple[int, ...]:
     given = node.arguments.get("dim")
     found = given if isinstance(given, tuple) else (given,)
-    dims = sorted(d % rank for d in found if type(d) is int and rank)
-    return tuple(dims or range(rank))
+    return tuple(sorted(d % rank for d in found if type(d) is int and rank) or range(rank))

@@ -110,8 +110,7 @@ class RecurrenceEngine(Engine[Recurrence]):
             "g": spread_of(stage.units, _GATES[stage.kind]),
         }
         idea = f"{summary}: clusters of blocks hold the weights in registers"
-        made = text_of(stage, target.backend, idea, given)
-        return msgspec.structs.replace(made, features="own")
+        return msgspec.structs.replace(text_of(stage, target.backend, idea, given), features="own")
 
 
 def spread_of(units: int, gates: int) -> Spread | None:

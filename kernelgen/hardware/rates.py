@@ -54,8 +54,7 @@ class Stopwatch:
     def rate(self, work: Callable[[], object], amount: float) -> Spread:
         """Return how much a second is done."""
         with torch.no_grad():
-            once_s = self._warm(work)
-            count = int(self.effort.budget_s / max(once_s, 1e-9))
+            count = int(self.effort.budget_s / max(self._warm(work), 1e-9))
             count = min(max(count, _FEWEST), self.effort.most)
             times_s = self._cuda_times(work, count) if self._cuda else wall_times(work, count)
         return Spread(median=amount / median(times_s), best=amount / min(times_s), count=count)

@@ -67,8 +67,7 @@ def yaml_form(source: Path, destination: Path) -> str:
         _refuse_early_call(source, part)
     lifted = _lifted(others)
     rest = [part for part in others if part not in lifted and not _is_left_out(part, problem)]
-    needed = needed_by(["Model"], [part.node for part in rest])
-    cut = max(needed, default=-1) + 1
+    cut = max(needed_by(["Model"], [part.node for part in rest]), default=-1) + 1
     blocks = {
         "model": _declared(parts) + _joined(rest[:cut]),
         "get_inputs": _joined([*rest[cut:], *functions["get_inputs"]]),

@@ -102,8 +102,7 @@ def _fuse(
     def names(second: Stage) -> Names:
         return Names(*(stage.name for stage in stages if stage not in (first, second)))
 
-    types = {source.name: source.type for source in plan.sources}
-    views = Views(stages, types)
+    views = Views(stages, {source.name: source.type for source in plan.sources})
     for second in stages:
         if not isinstance(second, Kernel):
             continue

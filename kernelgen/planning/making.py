@@ -50,8 +50,7 @@ class Making:
         first = next(iter(gathers.values()))
         shape = self._types[first.of].shape
         before = Body(self._waiting, shape, self._called, Names(SUMS))
-        result_shape = self._types[values[0]].shape
-        after = Body(self._waiting, result_shape, self._called, before.names)
+        after = Body(self._waiting, self._types[values[0]].shape, self._called, before.names)
         accumulators = tuple(
             Accumulator(
                 name=before.names.local(gather.kind),

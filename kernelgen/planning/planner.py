@@ -54,8 +54,7 @@ def choices_of(graph: Graph, algebra: Algebra = "allowed") -> Choices:
 
 def simplified(graph: Graph, choices: Choices) -> Graph:
     """Return a graph of what stages know, without losses; simplified once, not twice."""
-    simple = _decomposed(graph, choices.norms)
-    return with_scans(with_means_first(simple, choices.means)[0])
+    return with_scans(with_means_first(_decomposed(graph, choices.norms), choices.means)[0])
 
 
 def _decomposed(graph: Graph, norms: Iterable[str]) -> Graph:

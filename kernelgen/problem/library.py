@@ -45,8 +45,7 @@ def load_problem(name_or_path: str | Path, beside: Path | None = None) -> Proble
         own = beside.with_name(f"{name}.yaml")
         if own.is_file():
             return read_yaml_problem(own)
-    names = problem_names()
-    close = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
+    close = difflib.get_close_matches(name, problem_names(), n=3, cutoff=0.5)
     mend = f"did you mean {' or '.join(close)}? " if close else ""
     raise UserError(f"no problem is called {name!r}; {mend}`kernelgen list` shows all of them")
 

@@ -35,8 +35,7 @@ def default_schedule(problem: Problem, backend: Backend, arch: str) -> Schedule:
 def _default_schedule(problem: Problem, backend: Backend, arch: str) -> Schedule | None:
     named = architecture(arch) if backend == "cuda" else DEFAULT_ARCHITECTURE
     alone = msgspec.structs.replace(problem, cases=())
-    plan = plan_of_problem(alone, MAIN, device_of(backend), named).plan
-    return schedule_of(plan.stages, arch)
+    return schedule_of(plan_of_problem(alone, MAIN, device_of(backend), named).plan.stages, arch)
 
 
 def schedule_for(

@@ -43,8 +43,7 @@ def with_plans(run: Run, options: GradeOptions, problems: Mapping[Path, Problem]
         try:
             known = problems.get(graded.path) or options.problem
             problem = options.applied_to(known or load_problem(graded.problem_name, graded.path))
-            calibration = rates(device, verdict.device)
-            return plan_of(problem, device, calibration, verdict.device)
+            return plan_of(problem, device, rates(device, verdict.device), verdict.device)
         except ProblemError as error:
             reason = error.message
         except UserError as error:
@@ -72,8 +71,7 @@ def plan_of(
         ProblemError: there is none.
         KernelgenFault: the process that traces does not start, or cannot be contained.
     """
-    main = problem.all_cases()[0]
-    plan = plan_of_problem(structs.replace(problem, cases=()), main, device).plan
+    plan = plan_of_problem(structs.replace(problem, cases=()), problem.all_cases()[0], device).plan
     cost = costs(plan)
     spans = stage_times(cost, calibration) if calibration else (None,) * len(plan.stages)
     made = PlanRecord(

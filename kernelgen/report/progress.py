@@ -104,8 +104,7 @@ class Reporter(Generic[Result]):
         self._names = [written(name, self._console) for name in short_names(solutions)]
         self._remaining = Remaining(len(solutions))
         if self.display is not None and len(solutions) > 1:
-            how_far = self._remaining.how_far
-            self._whole = self.display.add_task("all", total=None, phase=how_far)
+            self._whole = self.display.add_task("all", total=None, phase=self._remaining.how_far)
 
     def add(self, name: str) -> int:
         """Take one more thing's name, where nobody knows how many come, and return its index."""

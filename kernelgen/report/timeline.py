@@ -54,8 +54,7 @@ class Timeline:
 
     def _end(self, index: int) -> None:
         if (one := self._open.pop(index, None)) is not None:
-            span = _Span(index=index, text=one[0], begin=one[1], end=time.monotonic())
-            self._spans.append(span)
+            self._spans.append(_Span(index=index, text=one[0], begin=one[1], end=time.monotonic()))
 
     def write(self, path: Path) -> None:
         """Write what has ended, a row for each file that was graded at once.

@@ -133,8 +133,7 @@ def drop_capabilities() -> None:
             prctl(PR_CAPBSET_DROP, capability)
     prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL)
     header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION_3, 0)
-    nothing = (ctypes.c_uint32 * 6)()
-    _checked(_libc.capset(header, nothing), "capset")
+    _checked(_libc.capset(header, (ctypes.c_uint32 * 6)()), "capset")
 
 
 def landlock_call(number: int, *arguments: object) -> int:

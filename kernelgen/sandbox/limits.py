@@ -51,8 +51,7 @@ def small_file_limit() -> str:
 def available_bytes() -> int:
     """Return the memory that is free here: the machine's, or less if a control group says so."""
     lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
-    facts = dict(line.split(":", 1) for line in lines)
-    free_bytes = int(facts["MemAvailable"].split()[0]) * 1024
+    free_bytes = int(dict(line.split(":", 1) for line in lines)["MemAvailable"].split()[0]) * 1024
     for folder, most, used in _CONTROL_GROUPS:
         with contextlib.suppress(OSError, ValueError):
             left = int((folder / most).read_text()) - int((folder / used).read_text())

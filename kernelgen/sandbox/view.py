@@ -56,8 +56,7 @@ def view_of(plan: Plan) -> View:
     """Return what a plan shows of this machine to a process like this one."""
     home = _resolved_home(plan.home)
     # It may have been found a while ago.
-    base = filter(os.path.exists, _standard_readable(home))
-    readable = {*base, *_both(plan.readable)}
+    readable = {*filter(os.path.exists, _standard_readable(home)), *_both(plan.readable)}
     readable |= set(_both(_import_folders(plan.imports, home)))
     # The grader itself, with its problems, and the user's home are hidden whatever they hold; what
     # of them is needed, such as an environment in the home, is an entry of its own.

@@ -226,8 +226,7 @@ class _RayLane:
         phase(f"on {self._found.host}")
         errors = self._ray.exceptions
         try:
-            built = self._built(ready)
-            reply = self._worker.grade.remote(number, ready, built)
+            reply = self._worker.grade.remote(number, ready, self._built(ready))
             while not _is_done(self._ray, reply):
                 if self._stopped.is_set():
                     raise LaneStopped

@@ -237,8 +237,7 @@ class Desk:
     def _read(self, request: Request) -> tuple[str, GradeOptions]:
         """Return a question's number, and its options with the problem; nobody waits for this."""
         problem, options = self._read_rules(request)
-        solution = read_solution(_NAME, request.candidate.encode())
-        number = key_of(solution, problem, options)
+        number = key_of(read_solution(_NAME, request.candidate.encode()), problem, options)
         return number, msgspec.structs.replace(options, problem=problem)
 
     def _read_rules(self, request: Request) -> tuple[Problem, GradeOptions]:
@@ -255,5 +254,4 @@ class Desk:
             message = "references are not taken: they run outside containment"
             raise UserError(f"{message}; start the service with --allow-references")
         assert request.reference is not None
-        raw = request.reference.encode()
-        return read_kernelbench_problem(Path("reference.py"), raw), options
+        return read_kernelbench_problem(Path("reference.py"), request.reference.encode()), options

@@ -161,8 +161,7 @@ class _RemoteLane:
 def _detail(error: urllib.error.HTTPError) -> str:
     """Return what a service says of a refusal."""
     with contextlib.suppress(msgspec.DecodeError, OSError):
-        found = msgspec.json.decode(error.read(), type=dict[str, Any])
-        return str(found.get("detail", error))
+        return str(msgspec.json.decode(error.read(), type=dict[str, Any]).get("detail", error))
     return str(error)
 
 

@@ -58,8 +58,7 @@ def check_contract(
 def _findings(
     text: str, problem: Problem, facts: ReferenceFacts, allow: tuple[str, ...]
 ) -> list[Finding]:
-    tree = parse_python(text)
-    source = Source(text, tree)
+    source = Source(text, parse_python(text))
     lent = lent_to(text, problem.module_source)
     return [
         *model_findings(source, bound_names(text), facts),

@@ -47,8 +47,7 @@ def model_findings(source: Source, bound: frozenset[str], facts: ReferenceFacts)
         return [warning(line, f"{_NAME} is not a plain class, so its signatures are not checked")]
     lineage = _lineage(model, classes, source)
     if not lineage.is_module:
-        message = f"{_NAME} is no nn.Module; write `class {_NAME}(nn.Module)`"
-        return [error(model.lineno, message)]
+        return [error(model.lineno, f"{_NAME} is no nn.Module; write `class {_NAME}(nn.Module)`")]
     return [found for name in facts.calls for found in _method_findings(name, lineage, facts)]
 
 

@@ -30,8 +30,7 @@ class ReferenceFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 def reference_facts(problem: Problem) -> ReferenceFacts:
     """Return the facts of a problem's main case."""
-    main = problem.all_cases()[0]
-    text = problem.reference_source(main, "cuda")
+    text = problem.reference_source(problem.all_cases()[0], "cuda")
     tree = parse_python(text)
     model = find_class(tree.body, "Model")
     body = model.body if model is not None else []

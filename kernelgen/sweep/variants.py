@@ -58,8 +58,7 @@ def sweep(variants: Sequence[Job], observer: Observer) -> Run:
         KernelgenFault, Interrupted: as `grade_jobs`.
     """
     require_tools(variants[0].options)
-    crew = Crew(1, compiles=compiles_baselines(variants[0].options))
-    return grade_jobs(variants, crew, observer)
+    return grade_jobs(variants, Crew(1, compiles=compiles_baselines(variants[0].options)), observer)
 
 
 def _problem(value: YamlValue) -> Problem:

@@ -147,8 +147,7 @@ def _traced(
         reason = f"the process that traces it {answer.ended}"
         return {traces[0]: Refused(kind="graph", message=reason)}
     try:
-        sent = msgspec.msgpack.decode(answer.reply, type=tuple[Reply, ...])
-        replies = [*map(_checked, sent)]
+        replies = [*map(_checked, msgspec.msgpack.decode(answer.reply, type=tuple[Reply, ...]))]
         if doubled and replies and isinstance(first := replies[0], Graph):
             traces = (*traces, *resized(traces[0], first))
         return dict(zip(traces, replies, strict=True))

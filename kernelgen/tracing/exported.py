@@ -315,8 +315,7 @@ class Reader:
             given: dict[str, Argument] = {"self": Reference(target), "memory_format": None}
             copy = call_of(f"{made.name}_copy", "clone.default", given, self._types[target])
             self._add(copy)
-            first = next(iter(made.arguments))
-            changed = {**made.arguments, first: Reference(copy.name)}
+            changed = {**made.arguments, next(iter(made.arguments)): Reference(copy.name)}
             made = msgspec.structs.replace(made, arguments=changed)
         for name, value in self._known.items():
             if value == Reference(target):

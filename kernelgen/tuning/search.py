@@ -190,8 +190,7 @@ def grader(target: Target, reporter: Reporter[Verdict]) -> Iterator[Grade]:
         def graded(text: str, name: str, schedule: Schedule) -> Verdict:
             labels = msgspec.structs.asdict(schedule)
             job = Job(path=Path(name), data=text.encode(), options=options, labels=labels)
-            future = crew.submit(job, reporter, reporter.add(name))
-            return next(ended([future])).result()
+            return next(ended([crew.submit(job, reporter, reporter.add(name))])).result()
 
         yield graded
 

@@ -213,8 +213,7 @@ def _text(stage: Reduce, backend: Backend) -> StageText:
         "length": plan.length_text,
     }
     kinds = tuple(dict.fromkeys(s.kind for s in states))
-    made = text_of(stage, backend, formula, given)
-    return msgspec.structs.replace(made, accumulators=kinds)
+    return msgspec.structs.replace(text_of(stage, backend, formula, given), accumulators=kinds)
 
 
 def _states(

@@ -237,8 +237,7 @@ class Tally:
         absolute = self._bound.absolute
         share = largest / absolute if 0.0 < largest <= absolute else 0.0
         if largest > absolute:
-            bound = self._bound.of(block.start, exact)
-            share = float((error.abs_() / bound).nan_to_num_().max())
+            share = float((error.abs_() / self._bound.of(block.start, exact)).nan_to_num_().max())
         if not share <= 1.0:
             return False
         self.max_err = max(self.max_err, largest)

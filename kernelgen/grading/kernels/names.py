@@ -87,8 +87,7 @@ class KernelName(msgspec.Struct, frozen=True, kw_only=True):
 def parse_kernel_name(full: str) -> KernelName:
     """Take a name apart, a mangled one as well."""
     # Its parentheses are no list of parameters.
-    text = full.replace(_ANONYMOUS, "{anonymous}")
-    head = _without_parameters(text)
+    head = _without_parameters(full.replace(_ANONYMOUS, "{anonymous}"))
     start = _template_start(head)
     path, arguments = (head, "") if start is None else (head[:start], head[start:])
     path = mangled_path(full) or path.rstrip()

@@ -143,8 +143,7 @@ class Batches:
         nbytes = self._batch.asked.outputs_at
         self._wait()
         start = perf_counter()
-        source = self._withheld.view(_GATE_BYTES, nbytes - _GATE_BYTES)
-        self._arena.write(_GATE_BYTES, source)
+        self._arena.write(_GATE_BYTES, self._withheld.view(_GATE_BYTES, nbytes - _GATE_BYTES))
         self._wait()
         elapsed_ms = (perf_counter() - start) * 1e3
         self._arena.view(0, _GATE_BYTES).fill_(1)

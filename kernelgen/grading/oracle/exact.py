@@ -249,8 +249,7 @@ class ExactReference:
         row_bytes = _float64_bytes(inputs, ref32) // max(1, total)
         rows = max(1, CHUNK_BYTES // max(1, row_bytes))
         for start in range(0, total, rows):
-            stop = min(total, start + rows)
-            yield start, self._run(rows_of(inputs, start, stop, total))
+            yield start, self._run(rows_of(inputs, start, min(total, start + rows), total))
 
 
 def _scaled(steps: int, tensor: torch.Tensor) -> torch.Tensor:

@@ -101,8 +101,7 @@ class ProblemCode:
             model: torch.nn.Module = self._constructed(*(told if self._holds_drawn else own))
             move(model, self._device)
             narrow(model, self.precision)
-            generator = torch.Generator(self._device).manual_seed(self.derive(parameters))
-            randomise(model, generator)
+            randomise(model, torch.Generator(self._device).manual_seed(self.derive(parameters)))
             if self.eval_mode:
                 model.eval()
             if self.gradients:

@@ -154,8 +154,7 @@ class Oracle:
         footprint = reference.footprint()
         if footprint is None:
             return None
-        limit = self._setup.memory_limit_bytes
-        reason = footprint.refusal(self._setup.device, limit, ever=ever)
+        reason = footprint.refusal(self._setup.device, self._setup.memory_limit_bytes, ever=ever)
         if reason is not None:
             raise Judged(Status.OUT_OF_MEMORY, reason)
         return footprint.tensors

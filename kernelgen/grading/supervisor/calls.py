@@ -121,8 +121,7 @@ class CaseCalls:
 
     def change_parameters(self) -> None:
         """Call with other parameters, which are written over those before."""
-        drawn = self._dialogue.ask_oracle(m.RedrawParameters())
-        changed = m.ChangeParameters(values=drawn.tensors)
+        changed = m.ChangeParameters(values=self._dialogue.ask_oracle(m.RedrawParameters()).tensors)
         self._ask_host(changed, m.ParametersChanged, "while the parameters", "were changed")
         called = self.call(self.new_inputs())
         found = self._verified(called)
@@ -139,8 +138,7 @@ class CaseCalls:
     def repeat(self) -> None:
         """Call again with the same inputs, at new addresses: the results must agree."""
         inputs = self._dialogue.ask_oracle(m.RepeatInputs())
-        called = self.call(inputs)
-        repeated = self._dialogue.ask_oracle(m.VerifyRepeat(outputs=called.outputs))
+        repeated = self._dialogue.ask_oracle(m.VerifyRepeat(outputs=self.call(inputs).outputs))
         self._log.add_repeat(repeated)
         if repeated.found is not None:
             self._require_agreement(repeated.found, timed=False)

@@ -33,8 +33,7 @@ _SIGNAL_HINTS = {
 def judge_over_limit(over: OverLimit, during: str) -> Judged:
     """Return the verdict on a candidate that uses more than it may."""
     if over.what == "memory":
-        reason = f"memory ran out {during}: {over}"
-        return Judged(Status.OUT_OF_MEMORY, reason, Owner.CANDIDATE)
+        return Judged(Status.OUT_OF_MEMORY, f"memory ran out {during}: {over}", Owner.CANDIDATE)
     return Judged(Status.CRASHED, f"ended {during}: {over}")
 
 

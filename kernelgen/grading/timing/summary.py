@@ -180,8 +180,7 @@ def _quoted(samples: Samples, confirmed: Confirmation, events_us: float) -> Samp
     in_a_row = confirmed.host_bound or confirmed.unconfirmed
     borne_out_ms = max(confirmed.at_least_ms, confirmed.at_most_ms if in_a_row else 0.0)
     claimed_ms = 0.0 if in_a_row else confirmed.claimed_ms or 0.0
-    least_ms = max(claimed_ms, borne_out_ms + events_ms)
-    lacking_ms = max(0.0, least_ms - median(candidate))
+    lacking_ms = max(0.0, max(claimed_ms, borne_out_ms + events_ms) - median(candidate))
     lengthened = {**samples, CANDIDATE: [elapsed_ms + lacking_ms for elapsed_ms in candidate]}
     return {
         name: [max(_LEAST_MS, elapsed_ms - events_ms) for elapsed_ms in times]

@@ -66,8 +66,7 @@ def flat_at(memory: torch.Tensor, start: int, nbytes: int) -> torch.Tensor:
     Inputs are views of such parts: at another offset, `as_strided` would count from elsewhere.
     """
     part = memory.untyped_storage()[start : start + nbytes]
-    flat = torch.empty(0, dtype=torch.uint8, device=memory.device)
-    return flat.set_(part, 0, (nbytes,), (1,))
+    return torch.empty(0, dtype=torch.uint8, device=memory.device).set_(part, 0, (nbytes,), (1,))
 
 
 def _move(to: torch.Tensor, data: torch.Tensor) -> None:
@@ -126,8 +125,7 @@ class DeviceArena:
         self._driver.call("cuIpcCloseMemHandle" if self._opened else "cuMemFree_v2", self._pointer)
 
     def _copy(self, destination: int, source: int, nbytes: int) -> None:
-        stream = _present_stream()
-        self._driver.call("cuMemcpyDtoDAsync_v2", destination, source, nbytes, stream)
+        self._driver.call("cuMemcpyDtoDAsync_v2", destination, source, nbytes, _present_stream())
 
 
 class BorrowedBlock(DeviceArena):

@@ -113,8 +113,7 @@ class Channel(Generic[ReceivedT]):
             ChannelGarbage: what came is no record.
         """
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
-        head = self._read(_HEAD.size, deadline)
-        (length,) = _HEAD.unpack(head)
+        (length,) = _HEAD.unpack(self._read(_HEAD.size, deadline))
         if length > self._limit_bytes:
             raise ChannelGarbage(f"a record of {length} bytes was announced, over the limit")
         data = self._read(length, deadline, keep=_HEAD.size)

@@ -49,8 +49,7 @@ def at_offset_0(tensor: torch.Tensor) -> torch.Tensor:
     if span_bytes(tensor) == tensor.untyped_storage().nbytes():
         return tensor
     tensor = tensor.resolve_neg()
-    memory = span(tensor).clone().view(tensor.dtype)
-    return memory.as_strided(tensor.shape, tensor.stride())
+    return span(tensor).clone().view(tensor.dtype).as_strided(tensor.shape, tensor.stride())
 
 
 def same_bytes(one: torch.Tensor, other: torch.Tensor) -> bool:

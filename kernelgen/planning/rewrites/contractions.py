@@ -126,8 +126,7 @@ def windows_of(node: Node, window: Window, shape: Sequence[int], b: Builder) -> 
     given = {"weight": filters, "padding": tuple(one.padding for one in wider)}
     given["input"] = _padded(node.arguments["input"], [(0, one.beyond) for one in wider], b)
     given |= {"stride": ones, "output_padding": zeros} if transposed else {"stride": window.stride}
-    aten = node.aten.replace(".padding", ".default")
-    return b.emit(aten, {**node.arguments, **given}, shape)
+    return b.emit(node.aten.replace(".padding", ".default"), {**node.arguments, **given}, shape)
 
 
 def _padded(value: Argument, around: Sequence[tuple[int, int]], b: Builder) -> Argument:

@@ -219,8 +219,7 @@ class _Loops:
             for value, of in zip(cell.before, before, strict=True)
         ]
         params = self._params(cell, units, b)
-        whole = self._types[place.of]
-        states = contiguous((*whole.shape[:2], units))
+        states = contiguous((*self._types[place.of].shape[:2], units))
         ends = tuple(contiguous((1, *of.shape)) for of in before)
         arguments: dict[str, Argument] = {
             "input": Reference(place.of),
@@ -312,8 +311,7 @@ class _Loops:
         if is_layer and first is not None:
             weight, bias = first
             shape = (*self._types[place.of].shape[:2], b.type_of(weight).shape[0])
-            given = {"input": value, "weight": weight, "bias": bias}
-            value = b.emit(_LINEAR, given, shape)
+            value = b.emit(_LINEAR, {"input": value, "weight": weight, "bias": bias}, shape)
         if along == place.dim:
             return node.calling("alias.default", self=value)
         return node.calling("transpose.int", self=value, dim0=0, dim1=1)

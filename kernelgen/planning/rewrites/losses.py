@@ -171,8 +171,7 @@ def _of_targets(node: Node, b: Builder, loss: Reference) -> Reference:
     if reduction != _MEAN:
         return _total(b, loss, reduction)
     ones = b.pointwise("where.Scalar", is_ignored, 0.0, 1.0)
-    sums = [_total(b, terms, _SUM) for terms in (loss, ones)]
-    return b.pointwise("div.Tensor", *sums)
+    return b.pointwise("div.Tensor", *[_total(b, terms, _SUM) for terms in (loss, ones)])
 
 
 def with_cross_entropies(graph: Graph) -> Graph:

@@ -38,8 +38,7 @@ def _norm_of_channels(node: Node, b: Builder) -> Reference | None:
 
 
 def _layer_norm(node: Node, b: Builder) -> Reference | None:
-    x = node.arguments["input"]
-    y = _normalised(b, x, _trailing(node, b), node)
+    y = _normalised(b, node.arguments["input"], _trailing(node, b), node)
     return _scaled(b, y, node)
 
 

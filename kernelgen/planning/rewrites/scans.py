@@ -33,8 +33,7 @@ def _scan(node: Node) -> Node | None:
     if kind is None or result is None or result.dtype != "float32" or not result.shape:
         return None
     assert isinstance(dim, int)
-    x = node.arguments["self"]
-    return node.calling(kind, self=x, dim=dim, reverse=False, exclusive=False)
+    return node.calling(kind, self=node.arguments["self"], dim=dim, reverse=False, exclusive=False)
 
 
 def _reversed(node: Node, by_name: dict[str, Node]) -> Node | None:

@@ -250,8 +250,7 @@ class _Views:
             name = f"{value}_apart"
             while name in self._nodes:
                 name += "_2"
-        found = contiguous(split.of(whole.shape), whole.dtype)
-        self._keep(call_of(name, aten, arguments, found))
+        self._keep(call_of(name, aten, arguments, contiguous(split.of(whole.shape), whole.dtype)))
         self._in_parts[value, split] = name
         return Reference(name)
 

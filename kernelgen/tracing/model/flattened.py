@@ -110,8 +110,7 @@ class Flattened(Flat):
             drawn = text in made.drawn
             is_number = drawn and floats and type(value) is float
             if is_number or holds(value, torch.Tensor, lambda x: number_of(x) is None):
-                kept = self.add(value, text, "attribute")
-                self._held[text] = vars(module), name, value, kept
+                self._held[text] = vars(module), name, value, self.add(value, text, "attribute")
             elif drawn:
                 raise NotPlannedError(f"{text} follows from what the constructor draws or reads")
         if outside := sorted(text for text in made.drawn if not text.startswith("self.")):
@@ -189,8 +188,7 @@ class Flattened(Flat):
         Not those that lie in another's memory, where nothing may be left: a spectral norm's weight
         begins as a view of the parameter that it is computed from in each call.
         """
-        own = chain(self._model.parameters(), self._model.buffers())
-        shared = Counter(map(memory_of, own))
+        shared = Counter(map(memory_of, chain(self._model.parameters(), self._model.buffers())))
         for path, module in self._model.named_modules():
             for name, value in module._buffers.items():  # noqa: SLF001 - where they are replaced
                 if path and value is not None and shared[memory_of(value)] == 1:
