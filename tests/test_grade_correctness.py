@@ -208,7 +208,7 @@ def test_the_maxima_of_slices_do_not_depend_on_the_blocks(cuts: list[int]) -> No
         [part.max().expand(len(part)) for part in torch.split(error, [4096, 4096, 4808])]
     )
     limit = 2.0 * error.max()
-    assert torch.equal(slack.of_elements(0, 13_000), (4.0 * expected).clamp(max=limit))
+    assert torch.equal(slack.at(range(13_000)), (4.0 * expected).clamp(max=limit))
 
 
 def test_a_reference_within_half_the_bound_widens_nothing() -> None:

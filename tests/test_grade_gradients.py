@@ -116,6 +116,24 @@ def test_gradients_are_of_the_precision_asked_for(precision: Precision) -> None:
     assert compare(expected.ref32, expected, 1e-5, full=True).status is Status.PASSED
 
 
+@pytest.mark.parametrize(
+    "forward",
+    [
+        "return self.q(x) * (2.0 if x.sum() > 0 else -3.0)",
+        "return self.q(x) / float(x.detach().abs().max())",
+        "return self.q(x)[x[:, :1].squeeze(1).isfinite()]",
+        "return F.dropout(self.q(x), 0.5) * x.max().item()",
+    ],
+)
+def test_a_forward_that_depends_on_values_has_gradients(forward: str) -> None:
+    one, another = reference_of(forward), reference_of(forward)
+    inputs, expected = expect_sound(one, must_have_elements=True)
+    assert expected.exact == "float64", one.exact.note
+    pairs = zip(tensors_of(another.code.make_inputs(0)), tensors_of(inputs), strict=True)
+    assert all(torch.equal(mine, yours) for mine, yours in pairs)
+    assert compare(expected.ref32, expected, 1e-5, full=True).status is Status.PASSED
+
+
 def test_what_nothing_depends_on_has_a_gradient_of_0() -> None:
     one = reference_of(
         "return self.q(x) + 0 * i",
@@ -135,6 +153,7 @@ def test_what_nothing_depends_on_has_a_gradient_of_0() -> None:
         ("return x.argmax(1)", "record no gradient"),
         ("return self.q(x).detach()", "record no gradient"),
         ("return x.add_(1.0)", "in-place operation"),
+        ("return torch.from_numpy(x.numpy())", r"Model\.forward.*\n.*x\.numpy"),
     ],
 )
 def test_a_reference_without_gradients_is_refused(forward: str, why: str) -> None:

@@ -143,19 +143,6 @@ def finite_share(tensor: torch.Tensor) -> float:
     return sum(int(torch.isfinite(block).sum()) for block in blocks) / tensor.numel()
 
 
-def _blocks(
-    start_row: int, exact: torch.Tensor, whole: torch.Tensor
-) -> Iterator[tuple[int, torch.Tensor, slice]]:
-    """Split a chunk into flat blocks: first flat index, exact block, slice of the whole."""
-    row_elements = math.prod(whole.shape[1:]) if whole.dim() else 1
-    base = start_row * row_elements
-    flat = exact.contiguous().view(-1)
-    for offset in range(0, flat.numel(), BLOCK_ELEMENTS):
-        block = flat[offset : offset + BLOCK_ELEMENTS]
-        first = base + offset
-        yield first, block, slice(first, first + block.numel())
-
-
 def _all_blocks(outputs: list[torch.Tensor], expected: Expected) -> Iterator[tuple[int, Block]]:
     """Yield every block of every output, with the output's position."""
     for out, ref in zip(outputs, expected.ref32, strict=True):
@@ -166,10 +153,12 @@ def _all_blocks(outputs: list[torch.Tensor], expected: Expected) -> Iterator[tup
     seen = [0] * len(outputs)
     for start_row, exact in expected.exact_chunks():
         for position, part in enumerate(exact):
-            for first, block, where in _blocks(start_row, part, outputs[position]):
-                seen[position] += block.numel()
+            first = start_row * math.prod(part.shape[1:])
+            for block in torch.split(part.contiguous().view(-1), BLOCK_ELEMENTS):
+                where = slice(first, first + block.numel())
                 out, ref = flat_out[position][where], flat_ref[position][where]
                 yield position, Block(first, out, block, ref)
+                seen[position], first = seen[position] + block.numel(), where.stop
     for count, out in zip(seen, outputs, strict=True):
         if count != out.numel():
             raise RuntimeError(f"{count} of {out.numel()} elements were compared")

@@ -81,13 +81,11 @@ class Slices(msgspec.Struct, frozen=True):
         count = max(1, math.prod(shape) // length)
         return Slices(length, torch.zeros(count, dtype=torch.float64, device=device))
 
-    def of_elements(self, start: int, count: int) -> torch.Tensor:
-        """Return the values for `count` elements from a flat index on."""
-        return self.at(torch.arange(start, start + count, device=self.values.device))
-
-    def at(self, flat: torch.Tensor) -> torch.Tensor:
+    def at(self, flat: torch.Tensor | range) -> torch.Tensor:
         """Return the values for the elements of these flat indices."""
         last = len(self.values) - 1
+        if isinstance(flat, range):
+            flat = torch.arange(flat.start, flat.stop, device=self.values.device)
         return self.values[flat.div(self.length, rounding_mode="floor").clamp_(max=last)]
 
     def raise_to(self, start: int, found: torch.Tensor) -> None:
@@ -123,17 +121,13 @@ class Bound(msgspec.Struct, frozen=True):
 
     def of(self, start: int, exact: torch.Tensor) -> torch.Tensor:
         """Return the bound of each element of a run that begins at a flat index."""
-        least = self.least
-        return self._of(exact, None if least is None else least.of_elements(start, exact.numel()))
+        return self.at(range(start, start + exact.numel()), exact)
 
-    def at(self, flat: torch.Tensor, exact: torch.Tensor) -> torch.Tensor:
+    def at(self, flat: torch.Tensor | range, exact: torch.Tensor) -> torch.Tensor:
         """Return the bound of each of the elements of these flat indices."""
-        return self._of(exact, None if self.least is None else self.least.at(flat))
-
-    def _of(self, exact: torch.Tensor, least: torch.Tensor | None) -> torch.Tensor:
         bound = exact.abs().mul_(self.tolerance).add_(self.absolute)
-        if least is not None:
-            bound = torch.maximum(bound.double(), least)
+        if self.least is not None:
+            bound = torch.maximum(bound.double(), self.least.at(flat))
         if self.dtype not in _DIGITS:
             return bound
         return bound + self.roundings * self.rounding(exact.abs() + bound)
@@ -300,11 +294,11 @@ class Tally:
         ordinary = torch.where(special, 0.0, error).nan_to_num(nan=math.inf, posinf=math.inf)
         self.max_err = max(self.max_err, float(ordinary.max()))
         self.counts += _counts(ordinary, bound)
-        share = torch.where(special | (error == 0.0), 0.0, error / bound)
-        self.of_allowed = max(self.of_allowed, float(share.nan_to_num(nan=math.inf).max()))
+        share = (error / bound).nan_to_num(nan=math.inf, posinf=math.inf)
+        counted = torch.where(special | (error == 0.0), 0.0, share)
+        self.of_allowed = max(self.of_allowed, float(counted.max()))
         if bool(wrong.any()):
-            excess = (error / bound).nan_to_num(nan=math.inf, posinf=math.inf)
-            excess = torch.where(wrong, excess, -1.0)
+            excess = torch.where(wrong, share, -1.0)
             at = int(excess.argmax())
             worst = self._element(block.start + at, out[at], centre[at], bound[at])
             self._note(block.start + int(wrong.int().argmax()), worst, float(excess[at]))
