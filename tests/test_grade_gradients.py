@@ -197,7 +197,7 @@ def jumping(name: str, precision: Precision) -> Reference:
     return reference_of(forward, inputs, constructor, precision=precision)
 
 
-class Changes(TorchDispatchMode):
+class Changes(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Changes the operands or the results of operators."""
 
     def __init__(
@@ -205,7 +205,7 @@ class Changes(TorchDispatchMode):
         results: Callable[[torch.Tensor], torch.Tensor] = lambda one: one,
         operands: Callable[[torch.Tensor], torch.Tensor] = lambda one: one,
     ) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self._results, self._operands = results, operands
 
     def __torch_dispatch__(

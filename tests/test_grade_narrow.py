@@ -249,8 +249,8 @@ def test_integers_and_bools_are_those_of_rounded_or_of_exact_values(
         wrong.view(-1)[at] = not wrong.view(-1)[at] if wrong.dtype is torch.bool else 99
         found = compare([wrong, *own[1:]], expected, TOLERANCE, full=True)
         # Of the two values of a bool, either is right where they differ.
-        right = wrong.dtype is torch.bool and at > 0
-        assert found.status is (Status.PASSED if right else Status.WRONG_VALUES)
+        either = wrong.dtype is torch.bool and at > 0
+        assert found.status is (Status.PASSED if either else Status.WRONG_VALUES)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
