@@ -10,6 +10,7 @@ from torch.nn import functional
 
 from kernelgen.errors import UserError
 from kernelgen.grading.correctness.compare import compare
+from kernelgen.grading.correctness.elements import Bound
 from kernelgen.grading.options import GradeOptions
 from kernelgen.grading.oracle.reference import Reference
 from kernelgen.grading.oracle.soundness import expect_sound
@@ -230,7 +231,48 @@ def test_indices_may_differ_where_what_they_rank_is_rounded(precision: Precision
 
 @pytest.mark.parametrize("precision", NARROW)
 @pytest.mark.parametrize(
-    "draws", ["F.dropout(x, 0.5)", "x + torch.rand_like(x)", "x * torch.randn_like(x).relu()"]
+    "forward", ["torch.sigmoid(x / 99) > 0.5", "torch.floor(x * 1.1).long(), torch.tanh(x)"]
+)
+def test_integers_and_bools_are_those_of_rounded_or_of_exact_values(
+    forward: str, precision: Precision
+) -> None:
+    reference = reference_of("[torch.randn(64, 300) * 5]", f"x: ({forward})", precision)
+    (x,), expected = expect_sound(reference, must_have_elements=True)
+    ref = expected.ref32
+    wide = tensors_of(reference.model(x.float()))
+    own = [out.to(like.dtype) for out, like in zip(wide, ref, strict=True)]
+    assert not torch.equal(own[0], ref[0])
+    for right in (own, ref):
+        assert compare(right, expected, TOLERANCE, full=True).status is Status.PASSED
+    for at in (0, int((own[0] != ref[0]).int().argmax())):
+        wrong = own[0].clone()
+        wrong.view(-1)[at] = not wrong.view(-1)[at] if wrong.dtype is torch.bool else 99
+        found = compare([wrong, *own[1:]], expected, TOLERANCE, full=True)
+        # Of the two values of a bool, either is right where they differ.
+        either = wrong.dtype is torch.bool and at > 0
+        assert found.status is (Status.PASSED if either else Status.WRONG_VALUES)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_rounding_changes_0_by_no_more_than_the_least_numbers(dtype: torch.dtype) -> None:
+    bound = Bound(0.0, 0.0, dtype=dtype)
+    size = torch.tensor([0.0, torch.finfo(dtype).smallest_normal / 5, 1.0], dtype=torch.float64)
+    half = 0.25 * torch.finfo(dtype).eps * torch.finfo(dtype).smallest_normal
+    least, small, one = bound.rounding(size).tolist()
+    assert least == small <= 2 * half
+    assert one == 0.5 * torch.finfo(dtype).eps
+
+
+@pytest.mark.parametrize("precision", NARROW)
+@pytest.mark.parametrize(
+    "draws",
+    [
+        "F.dropout(x, 0.5)",
+        "x + torch.rand_like(x)",
+        "x * torch.randn_like(x).relu()",
+        "x + torch.randn(x.shape, dtype=x.dtype)",
+        "x + torch.rand(x.shape)",
+    ],
 )
 def test_a_reference_that_draws_has_an_exact_result(precision: Precision, draws: str) -> None:
     reference = reference_of("[torch.rand(64, 200)]", f"x: {draws}", precision)

@@ -55,6 +55,7 @@ class Expected(msgspec.Struct, frozen=True, kw_only=True):
         absolute: by KernelBench's rule: the absolute term, and `ref32` is what to compare with.
         rankings: of outputs that are indices: what they point into. Others must be equal.
         nearby: yields fp32 and exact results of inputs nearby, which round anew.
+        gradients: so many of the first outputs are gradients.
     """
 
     described: Tensors
@@ -64,6 +65,7 @@ class Expected(msgspec.Struct, frozen=True, kw_only=True):
     absolute: float | None = None
     rankings: Rankings | None = None
     nearby: Callable[[], Iterator[Nearby]] | None = None
+    gradients: int = 0
 
     def in_float32(self) -> Expected:
         """Return the same with the fp32 reference's result as the exact one."""
@@ -91,8 +93,8 @@ def compare(
     # One in float32's place has been rounded as well.
     roundings = 2 if expected.exact == "float32" else 1
     bounds = [
-        Bound(tolerance, each, dtype=ref.dtype, roundings=roundings)
-        for each, ref in zip(absolute, expected.ref32, strict=True)
+        Bound(tolerance, each, None, ref.dtype, roundings, of_gradient=n < expected.gradients)
+        for n, (each, ref) in enumerate(zip(absolute, expected.ref32, strict=True))
     ]
     tallies = _compare_all(outputs, expected, bounds)
     errors: list[ErrorOfReference] = []
@@ -106,7 +108,7 @@ def compare(
                 expected, ref32=ref32, exact_chunks=lambda exact=exact: iter([(0, exact)])
             )
             _add_errors(few, near)
-        slacks = [error.slack() for error in errors]
+        slacks = [e.slack(tally.counts) for e, tally in zip(errors, tallies, strict=True)]
         if any(slack is not None for slack in slacks):
             pairs = zip(bounds, slacks, strict=True)
             wider = [msgspec.structs.replace(bound, least=slack) for bound, slack in pairs]
@@ -117,15 +119,19 @@ def compare(
 def relative_reference_error(expected: Expected) -> float:
     """Return the reference's largest error over the root mean square of its output.
 
-    How far an output's own type rounds it does not count.
+    How far an output's own type rounds it does not count. Of a gradient it is the mean error, and
+    none where that is 0 but for rounding.
     """
-    bounds = [Bound(0.0, 0.0, dtype=ref.dtype) for ref in expected.ref32]
+    bounds = [
+        Bound(0.0, 0.0, dtype=ref.dtype, of_gradient=n < expected.gradients)
+        for n, ref in enumerate(expected.ref32)
+    ]
     errors = _reference_errors(expected, bounds)
     worst = 0.0
     for error, ref in zip(errors, expected.ref32, strict=True):
         scale = signal(ref)
         if scale:
-            worst = max(worst, error.beyond / scale)
+            worst = max(worst, error.typical / scale)
     return worst
 
 
@@ -135,19 +141,6 @@ def finite_share(tensor: torch.Tensor) -> float:
         return 1.0
     blocks = torch.split(tensor.contiguous().view(-1), BLOCK_ELEMENTS)
     return sum(int(torch.isfinite(block).sum()) for block in blocks) / tensor.numel()
-
-
-def _blocks(
-    start_row: int, exact: torch.Tensor, whole: torch.Tensor
-) -> Iterator[tuple[int, torch.Tensor, slice]]:
-    """Split a chunk into flat blocks: first flat index, exact block, slice of the whole."""
-    row_elements = math.prod(whole.shape[1:]) if whole.dim() else 1
-    base = start_row * row_elements
-    flat = exact.contiguous().view(-1)
-    for offset in range(0, flat.numel(), BLOCK_ELEMENTS):
-        block = flat[offset : offset + BLOCK_ELEMENTS]
-        first = base + offset
-        yield first, block, slice(first, first + block.numel())
 
 
 def _all_blocks(outputs: list[torch.Tensor], expected: Expected) -> Iterator[tuple[int, Block]]:
@@ -160,10 +153,12 @@ def _all_blocks(outputs: list[torch.Tensor], expected: Expected) -> Iterator[tup
     seen = [0] * len(outputs)
     for start_row, exact in expected.exact_chunks():
         for position, part in enumerate(exact):
-            for first, block, where in _blocks(start_row, part, outputs[position]):
-                seen[position] += block.numel()
+            first = start_row * math.prod(part.shape[1:])
+            for block in torch.split(part.contiguous().view(-1), BLOCK_ELEMENTS):
+                where = slice(first, first + block.numel())
                 out, ref = flat_out[position][where], flat_ref[position][where]
                 yield position, Block(first, out, block, ref)
+                seen[position], first = seen[position] + block.numel(), where.stop
     for count, out in zip(seen, outputs, strict=True):
         if count != out.numel():
             raise RuntimeError(f"{count} of {out.numel()} elements were compared")

@@ -27,6 +27,12 @@ _OF_SLICE = 4.0
 _DIGITS = {torch.bfloat16: 8, torch.float16: 11}
 # The maximum of fewer errors says little of what another order of summation may err by.
 _FEW_ERRORS = 64
+# Errors are counted by powers of 2, from half a bound on. A candidate may have so many times those
+# that the reference has at most on the inputs nearby; of rare ones, as many as on all of them.
+_SIZES, _TIMES_AS_MANY, _RARE = 64, 1.5, 0.01
+# What is smaller than this share of its errors is 0 but for rounding; how far from 0 depends on the
+# order of summation more than on anything else.
+_NOTHING, _OF_NOTHING = 2.0**-16, 16.0
 
 
 def signal(tensor: torch.Tensor) -> float:
@@ -75,13 +81,11 @@ class Slices(msgspec.Struct, frozen=True):
         count = max(1, math.prod(shape) // length)
         return Slices(length, torch.zeros(count, dtype=torch.float64, device=device))
 
-    def of_elements(self, start: int, count: int) -> torch.Tensor:
-        """Return the values for `count` elements from a flat index on."""
-        return self.at(torch.arange(start, start + count, device=self.values.device))
-
-    def at(self, flat: torch.Tensor) -> torch.Tensor:
+    def at(self, flat: torch.Tensor | range) -> torch.Tensor:
         """Return the values for the elements of these flat indices."""
         last = len(self.values) - 1
+        if isinstance(flat, range):
+            flat = torch.arange(flat.start, flat.stop, device=self.values.device)
         return self.values[flat.div(self.length, rounding_mode="floor").clamp_(max=last)]
 
     def raise_to(self, start: int, found: torch.Tensor) -> None:
@@ -112,6 +116,8 @@ class Bound(msgspec.Struct, frozen=True):
         least: the least bound of the elements of each slice, or None.
         dtype: of the output. What is within the bound may be rounded to one of 16 bits.
         roundings: to that dtype, between the results that are compared.
+        of_gradient: the output is one. It jumps where something passes a point, such as a ReLU's 0,
+            to which side being a matter of rounding. Before a norm, a bias has one of 0.
     """
 
     tolerance: float
@@ -119,20 +125,17 @@ class Bound(msgspec.Struct, frozen=True):
     least: Slices | None = None
     dtype: torch.dtype = torch.float32
     roundings: int = 1
+    of_gradient: bool = False
 
     def of(self, start: int, exact: torch.Tensor) -> torch.Tensor:
         """Return the bound of each element of a run that begins at a flat index."""
-        least = self.least
-        return self._of(exact, None if least is None else least.of_elements(start, exact.numel()))
+        return self.at(range(start, start + exact.numel()), exact)
 
-    def at(self, flat: torch.Tensor, exact: torch.Tensor) -> torch.Tensor:
+    def at(self, flat: torch.Tensor | range, exact: torch.Tensor) -> torch.Tensor:
         """Return the bound of each of the elements of these flat indices."""
-        return self._of(exact, None if self.least is None else self.least.at(flat))
-
-    def _of(self, exact: torch.Tensor, least: torch.Tensor | None) -> torch.Tensor:
         bound = exact.abs().mul_(self.tolerance).add_(self.absolute)
-        if least is not None:
-            bound = torch.maximum(bound.double(), least)
+        if self.least is not None:
+            bound = torch.maximum(bound.double(), self.least.at(flat))
         return bound + self.roundings * self.rounding(exact.abs() + bound) if self.rounds else bound
 
     @property
@@ -142,9 +145,17 @@ class Bound(msgspec.Struct, frozen=True):
 
     def rounding(self, size: torch.Tensor) -> torch.Tensor:
         """Return by how much numbers of a size change if they are rounded to the dtype."""
-        least = math.frexp(torch.finfo(self.dtype).smallest_normal)[1]
-        exponent = torch.frexp(size.double()).exponent.clamp_(min=least)
+        # Of 0, which has no exponent, frexp says that it is 0.
+        least = torch.finfo(self.dtype).smallest_normal
+        exponent = torch.frexp(size.double().clamp(min=least)).exponent
         return torch.ldexp(torch.ones_like(size).double(), exponent - (_DIGITS[self.dtype] + 1))
+
+
+def _counts(error: torch.Tensor, bound: torch.Tensor) -> torch.Tensor:
+    """Return how many errors there are in all, from half the bound on, from the bound on, ..."""
+    exponents = torch.frexp((error / bound).nan_to_num_().clamp_(min=0.25)).exponent + 1
+    counts = exponents.clamp_(0, _SIZES - 1).bincount(minlength=_SIZES).cpu()
+    return counts.flip(0).cumsum(0).flip(0)
 
 
 class ErrorOfReference:
@@ -159,7 +170,9 @@ class ErrorOfReference:
     """
 
     def __init__(self, shape: tuple[int, ...], device: torch.device, bound: Bound) -> None:
-        self._bound = bound
+        self._bound, self._numel = bound, math.prod(shape)
+        self._counts: list[torch.Tensor] = []
+        self._size = self._sum = 0.0
         self._unrounded = msgspec.structs.replace(bound, roundings=0)
         self._maxima = Slices.zeros(shape, device)
         self._missed = False
@@ -175,6 +188,11 @@ class ErrorOfReference:
         # Where either is inf or NaN, that value itself is expected, and there is no error.
         error = (block.ref.double() - exact).abs_().nan_to_num_(nan=0.0, posinf=0.0)
         self.largest = max(self.largest, float(error.max()))
+        if self._bound.of_gradient:
+            if block.start == 0:
+                self._counts.append(torch.zeros(_SIZES, dtype=torch.int64))
+            self._counts[-1] += _counts(error, self._bound.of(block.start, exact))
+            self._size = max(self._size, float(exact.abs().nan_to_num_(posinf=0.0).max()))
         if self._bound.rounds:
             error = (error - self._bound.rounding(exact.abs())).clamp_(min=0.0)
         excess = _OF_OUTPUT * error - self._unrounded.of(block.start, exact)
@@ -182,16 +200,37 @@ class ErrorOfReference:
         self._missed = self._missed or bool((excess > 0.0).any())
         self._errors += int(error.count_nonzero())
         self.beyond = max(self.beyond, float(error.max()))
+        if self._bound.of_gradient:
+            self._sum += float(error.sum())
 
     @property
     def are_few(self) -> bool:
-        """Whether too few floats round to tell by how much: most are 0, or there are few."""
-        return self._rounds and self._errors < _FEW_ERRORS
+        """Whether too few floats round to tell by how much, or whether to jump is left to luck."""
+        return self._rounds and (self._bound.of_gradient or self._errors < _FEW_ERRORS)
 
-    def slack(self) -> Slices | None:
-        """Return what to allow at least, or None if twice its error keeps the bound everywhere."""
+    @property
+    def typical(self) -> float:
+        """The largest error beyond rounding; of a gradient the mean, or 0 if it is nothing else."""
+        if not self._bound.of_gradient:
+            return self.beyond
+        return self._sum / self._numel if self._size >= _NOTHING * self.beyond else 0.0
+
+    def _explains(self, counts: torch.Tensor) -> bool:
+        """Whether about as many errors of each size are the reference's, at half that size."""
+        own = torch.stack(self._counts)
+        rare = own.sum(0).clamp(max=max(_FEW_ERRORS, int(_RARE * self._numel)))
+        return bool((counts[2:] <= (_TIMES_AS_MANY * own.amax(0)).maximum(rare)[1:-1]).all())
+
+    def slack(self, counts: torch.Tensor | None = None) -> Slices | None:
+        """Return what to allow at least, or None if twice its error keeps the bound everywhere.
+
+        Gradients may be off elsewhere than the reference's, if the counts of errors are alike.
+        """
         if not self._missed:
             return None
+        if self._bound.of_gradient and counts is not None:
+            factor = self._explains(counts) * _OF_OUTPUT if self.typical else _OF_NOTHING
+            return Slices(self._numel, self._maxima.values.new_tensor([factor * self.beyond]))
         least = (_OF_SLICE * self._maxima.values).clamp_(max=_OF_OUTPUT * self.beyond)
         return Slices(self._maxima.length, least)
 
@@ -210,6 +249,7 @@ class Tally:
         self.elements = self.wrong = self.non_finite = 0
         self.max_err = self.of_allowed = 0.0
         self.all_zero = True
+        self.counts = torch.zeros(_SIZES, dtype=torch.int64)
         self.first_wrong: tuple[int, ...] | None = None
         self.worst: WorstElement | None = None
         self._severity = 0.0
@@ -263,17 +303,19 @@ class Tally:
         self.all_zero = self.all_zero and not bool(out.any())
         ordinary = torch.where(special, 0.0, error).nan_to_num(nan=math.inf, posinf=math.inf)
         self.max_err = max(self.max_err, float(ordinary.max()))
-        share = torch.where(special | (error == 0.0), 0.0, error / bound)
-        self.of_allowed = max(self.of_allowed, float(share.nan_to_num(nan=math.inf).max()))
+        self.counts += _counts(ordinary, bound)
+        share = (error / bound).nan_to_num(nan=math.inf, posinf=math.inf)
+        counted = torch.where(special | (error == 0.0), 0.0, share)
+        self.of_allowed = max(self.of_allowed, float(counted.max()))
         if bool(wrong.any()):
-            excess = (error / bound).nan_to_num(nan=math.inf, posinf=math.inf)
-            excess = torch.where(wrong, excess, -1.0)
+            excess = torch.where(wrong, share, -1.0)
             at = int(excess.argmax())
             worst = self._element(block.start + at, out[at], centre[at], bound[at])
             self._note(block.start + int(wrong.int().argmax()), worst, float(excess[at]))
 
     def _add_integers(self, block: Block) -> None:
-        wrong = block.out != block.ref
+        # Where computed values are rounded first, the reference itself may err.
+        wrong = (block.out != block.ref) & (block.out != block.exact)
         self.all_zero = self.all_zero and not bool(block.out.any())
         count = int(wrong.sum())
         if not count:

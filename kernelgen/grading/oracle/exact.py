@@ -27,8 +27,8 @@ _EXACT_SHARE = 0.4
 # Runs with and without cuDNN before the quicker one is kept; the very first pays for both starts.
 _TRIALS = 3
 # Float inputs are scaled by so many steps more than 1: no bit below is rounded as it was. A step is
-# at least a rounding of theirs.
-_NEARBY_STEPS, _NEARBY_STEP = (1, -1, 2, -2, 3, -3), 2.0**-14
+# at least a rounding of theirs. They are shaken by parts of a lesser one, some of fp32's roundings.
+_NEARBY_STEPS, _NEARBY_STEP, _SHAKEN_STEP = (1, -1, 2, -2, 3, -3), 2.0**-14, 2.0**-19
 _FLOAT64_BYTES = 8
 # By the names of ATen's operators. Others that draw, such as a recurrent net's own dropout, give
 # other numbers, which shows in a result that is far from the fp32 reference's (reference.py).
@@ -80,7 +80,7 @@ class ExactReference:
         The seed is that of the generators which `ref32` was drawn with, None if nothing was.
         """
         self._seed = seed
-        if not any(tensor.is_floating_point() for tensor in ref32):
+        if self._dtype is torch.float32 and not any(map(torch.is_floating_point, ref32)):
             return "float32", lambda: iter([(0, ref32)])
         double = _float64_bytes(inputs, ref32)
         try:
@@ -163,15 +163,22 @@ class ExactReference:
 
         return self._evaluate(twin, map_tensors(inputs, change_floats))
 
-    def nearby(self, inputs: list[Any], seed: int | None) -> Iterator[Nearby]:
+    def nearby(self, inputs: list[Any], seed: int | None, *, shaken: bool) -> Iterator[Nearby]:
         """Yield fp32 and float64 results of a few inputs so near that only rounding differs much.
 
-        The inputs are as they were before the call; the model may write into them.
+        The inputs are as they were before the call; the model may write into them. With `shaken` it
+        is float64 results of inputs and parameters that are off by roundings to either side, and
+        the exact one: where that jumps within these roundings, one side's is another.
         """
         self._seed = seed
         for steps in _NEARBY_STEPS:
             near = functools.partial(_scaled, steps)
             try:
+                if shaken:
+                    generator = torch.Generator(self._device).manual_seed(abs(steps))
+                    shake = functools.partial(_shaken, steps, generator)
+                    yield self.perturbed(inputs, shake), self._run(inputs)
+                    continue
                 model = changed_copy(self._model, torch.clone)  # a run may change buffers
                 if seed is not None:
                     set_generators(seed)
@@ -258,6 +265,11 @@ def _scaled(steps: int, tensor: torch.Tensor) -> torch.Tensor:
     return tensor * (1.0 + steps * max(_NEARBY_STEP, torch.finfo(tensor.dtype).eps))
 
 
+def _shaken(steps: int, generator: torch.Generator, tensor: torch.Tensor) -> torch.Tensor:
+    parts = torch.rand(tensor.shape, generator=generator, device=tensor.device) - 0.5
+    return tensor * (1.0 + steps * _SHAKEN_STEP * parts)
+
+
 def _float64_bytes(inputs: list[Any], others: list[torch.Tensor]) -> int:
     tensors = [*tensors_of(inputs), *others]
     return sum(_FLOAT64_BYTES * span_bytes(one) // one.itemsize for one in tensors)
@@ -298,8 +310,12 @@ class NarrowDraws(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return func(*args, **given)
         tensors = [value for value in args if isinstance(value, torch.Tensor)]
         wide = any(tensor.dtype is torch.float64 for tensor in tensors)
-        if name in _MAKERS and not tensors and given.get("dtype") is None:
-            return _widened(func(*args, **{**given, "dtype": torch.float32}))
+        # Where the reference's floats have 16 bits, one that asks for 64 asks for an input's.
+        dtypes: dict[torch.dtype | None, torch.dtype] = {None: torch.float32}
+        if self._dtype is not torch.float32:
+            dtypes[torch.float64] = self._dtype
+        if name in _MAKERS and not tensors and given.get("dtype") in dtypes:
+            return _widened(func(*args, **{**given, "dtype": dtypes[given.get("dtype")]}))
         if name in _FILLERS and wide:
             drawn = torch.empty_like(args[0], dtype=self._dtype)
             func(drawn, *self._narrowed(args[1:]), **self._narrowed(given))

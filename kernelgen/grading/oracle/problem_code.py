@@ -93,7 +93,7 @@ class ProblemCode:
         with self.blame("get_init_inputs()"), torch.device(self._device):
             self._init_inputs = _listed(self._seeded("construction", self._module.get_init_inputs))
 
-    def make_model(self, parameters: str) -> torch.nn.Module:
+    def make_model(self, parameters: str, *, forward_alone: bool = False) -> torch.nn.Module:
         """Return a new model, with the parameters that the seed gives under a name."""
         with self.blame("Model(...)"):
             # On the CPU a candidate's constructor draws: seconds, for a large model.
@@ -104,7 +104,7 @@ class ProblemCode:
             randomise(model, torch.Generator(self._device).manual_seed(self.derive(parameters)))
             if self.eval_mode:
                 model.eval()
-            if self.gradients:
+            if self.gradients and not forward_alone:
                 with_gradients(model, of_own_parameters)
         return model
 
@@ -165,17 +165,24 @@ class ProblemCode:
             require_plain(inputs, "get_inputs()")
             given = [self._given(value, self._device) for value in inputs]
             if self.gradients:
-                given.append(self._seeded(f"upstream {call}", self._draw_upstream))
+                ends = self._upstream  # which draws numbers the first time
+                self.begin(f"upstream {call}")
+                given.append([torch.randn(one.shape, dtype=one.dtype) for one in ends])
             return [map_tensors(value, at_offset_0) for value in given]
-
-    def _draw_upstream(self) -> list[torch.Tensor]:
-        return [torch.randn(one.shape, dtype=one.dtype) for one in self._upstream]
 
     @functools.cached_property
     def _upstream(self) -> list[torch.Tensor]:
         """The outputs of forward that are floats, without data."""
-        found = self.on_no_data(lambda model, given: model(*given), forward_alone=True)
-        return [one for one in tensors_of(found) if one.is_floating_point()]
+        try:
+            found = self.on_no_data(lambda model, given: model(*given), forward_alone=True)
+        except Exception:  # noqa: BLE001 (forward may depend on values)
+            model, given = (
+                self.make_model("parameters", forward_alone=True),
+                self._module.get_inputs(),
+            )
+            with self.blame("Model.forward(...)"), torch.no_grad():
+                found = model(*(self._given(value, self._device) for value in given))
+        return [one.to("meta") for one in tensors_of(found) if one.is_floating_point()]
 
     def _given(self, value: Any, device: str) -> Any:
         return map_tensors(moved(value, device), lambda one: rounded(one, self.precision))

@@ -222,6 +222,9 @@ class Reference:
             inputs = self.code.one_row_of(call, before)
         seed, precision = self.seed_of(call), self.code.precision
         exact, chunks = self.exact.of(inputs, tensors, seed)
+        shaken = self.code.gradients and precision == "fp32"
+        forward = outputs["outputs"] if self.code.gradients else outputs
+        nearby = functools.partial(self.exact.nearby, inputs, seed, shaken=shaken)
         expected = Expected(
             described=described,
             ref32=tensors,
@@ -229,7 +232,8 @@ class Reference:
             exact=exact,
             absolute=KERNELBENCH_TOLERANCE[precision] if self.rule == "kernelbench" else None,
             rankings=self._rankings(inputs, tensors, seed),
-            nearby=(lambda: self.exact.nearby(inputs, seed)) if exact == "float64" else None,
+            nearby=nearby if exact == "float64" else None,
+            gradients=len(tensors) - len(tensors_of(forward)),  # by their keys, outputs come last
         )
         return inputs, self._drawn_alike(expected)
 
