@@ -14,7 +14,10 @@ from kernelgen.engines.text.functions import helpers
 from kernelgen.problem.record import Backend
 
 C_TYPES = {torch.float32: "float", torch.bool: "bool", torch.int64: "int64_t"}
+NARROW = {torch.bfloat16: "bfloat16", torch.float16: "float16"}
+IN_C = C_TYPES | NARROW
 RESULTS = {"float": torch.float32, "bool": torch.bool, "int64": torch.int64}
+RESULTS |= {name: kind for kind, name in NARROW.items()}
 # Arguments that a call passes where ATen has no default, or another value than the default.
 VALUES: dict[str, object] = {
     "alpha": 1,
@@ -86,7 +89,7 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
         text = self.row.expression(backend, {**values, **{n: f"{n}[i]" for n in self.tensors}})
         tensors = [f"const {C_TYPES[kind]}* {name}, " for name, kind in self.tensors.items()]
         return (
-            f'extern "C" void {self.name}({"".join(tensors)}{C_TYPES[self.result]}* out, long n) {{'
+            f'extern "C" void {self.name}({"".join(tensors)}{IN_C[self.result]}* out, long n) {{'
             f"\n#pragma omp simd\n  for (long i = 0; i < n; ++i) out[i] = {text};\n}}\n"
         )
 
