@@ -20,9 +20,14 @@ def with_wide_floats(graph: Graph, known: frozenset[str]) -> Graph:
         known: names of the operators that kernels compute beside those of the table.
     """
 
+    types = graph.input_types
+    for node in graph.nodes:
+        types |= node.types
+    narrow = {name for name, found in types.items() if found.dtype in NARROW}
+
     def become(node: Node, b: Builder) -> list[Node]:
         is_known = node.aten in known or operator_for(node.aten, node.arguments) is not None
-        read = [name for name in node.reads if b.types[name].dtype in NARROW]
+        read = [name for name in node.reads if name in narrow]
         if not is_known or node.aten == _CAST or not read:
             return [node]
         wide = {name: _cast(b, Reference(name), b.types[name], "float32").name for name in read}
@@ -44,7 +49,7 @@ def with_wide_floats(graph: Graph, known: frozenset[str]) -> Graph:
         dtype, wide_result = Named(found.dtype), Reference(made.name)
         return [*b.nodes, made, node.calling(_CAST, self=wide_result, dtype=dtype)]
 
-    return rewritten(graph, become)
+    return rewritten(graph, become) if narrow else graph
 
 
 def _cast(b: Builder, value: Reference, found: TensorType, dtype: str) -> Reference:
