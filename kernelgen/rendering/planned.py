@@ -132,7 +132,8 @@ def _without_kernels(plan: Plan) -> str:
     """Return what a header says where all stays in torch, with the reason where types are it."""
     tensors = (source for source in plan.sources if not source.is_number)
     others = [source for source in tensors if source.type.dtype in _OTHER_FLOATS]
-    why = [f"{one.name} is {one.type.dtype}, and kernels for this are for float32" for one in others[:1]]
+    of_float32 = "kernels for this are for float32"
+    why = [f"{one.name} is {one.type.dtype}, and {of_float32}" for one in others[:1]]
     return "".join([f"\n{NO_KERNEL}", *(f"\n{STAYS}{reason}" for reason in why)])
 
 

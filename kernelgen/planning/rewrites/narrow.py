@@ -19,7 +19,6 @@ def with_wide_floats(graph: Graph, known: frozenset[str]) -> Graph:
         graph: as it was traced.
         known: names of the operators that kernels compute beside those of the table.
     """
-
     types = graph.input_types
     for node in graph.nodes:
         types |= node.types
