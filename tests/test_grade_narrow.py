@@ -24,7 +24,7 @@ Way = Callable[..., torch.Tensor]
 TOLERANCE = 1e-5
 NARROW: tuple[Precision, ...] = ("bf16", "fp16")
 
-# What get_inputs returns, and forward as a function of that.
+# The list that get_inputs returns, and forward as a function of that.
 PROBLEMS: dict[str, tuple[str, Way]] = {
     "gelu": ("[torch.randn(64, 300)]", functional.gelu),
     "softmax": ("[torch.randn(16, 2000)]", lambda x: torch.softmax(x, 1)),

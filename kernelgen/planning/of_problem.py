@@ -74,7 +74,7 @@ def _shared(
         free |= {name for name, value in own.items() if its.get(name) != value}
         sizes = dimensions_of(other)
         sources = tuple(_with_alike(source, sizes) for source in plan.sources)
-        # What Model is made with may differ, and so what it holds.
+        # A Model that is made with other values holds others.
         same = {
             text: value
             for text, value in plan.graph.fixed.items()

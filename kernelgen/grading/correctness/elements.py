@@ -30,8 +30,8 @@ _FEW_ERRORS = 64
 # Errors are counted by powers of 2, from half a bound on. A candidate may have so many times those
 # that the reference has at most on the inputs nearby; of rare ones, as many as on all of them.
 _SIZES, _TIMES_AS_MANY, _RARE = 64, 1.5, 0.01
-# What is smaller than this share of its errors is 0 but for rounding; how far from 0 depends on the
-# order of summation more than on anything else.
+# A gradient that is smaller than this share of its errors is 0 but for rounding; how far from 0
+# depends on the order of summation more than on anything else.
 _NOTHING, _OF_NOTHING = 2.0**-16, 16.0
 
 
@@ -303,7 +303,8 @@ class Tally:
         self.all_zero = self.all_zero and not bool(out.any())
         ordinary = torch.where(special, 0.0, error).nan_to_num(nan=math.inf, posinf=math.inf)
         self.max_err = max(self.max_err, float(ordinary.max()))
-        self.counts += _counts(ordinary, bound)
+        if self._bound.of_gradient:
+            self.counts += _counts(ordinary, bound)
         share = (error / bound).nan_to_num(nan=math.inf, posinf=math.inf)
         counted = torch.where(special | (error == 0.0), 0.0, share)
         self.of_allowed = max(self.of_allowed, float(counted.max()))

@@ -147,7 +147,7 @@ class Device(str):
 
     @property  # type: ignore[misc]
     def __class__(self) -> type:
-        """What forward takes it for."""
+        """The class that forward takes it for."""
         return torch.device
 
     @property
@@ -261,7 +261,7 @@ class Shape(tuple[Size, ...]):
 
     @property  # type: ignore[misc]
     def __class__(self) -> type:
-        """What forward takes it for."""
+        """The class that forward takes it for."""
         return torch.Size
 
     def __repr__(self) -> str:
