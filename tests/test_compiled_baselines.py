@@ -10,6 +10,7 @@ from kernelgen.grading.oracle.baselines import Baselines
 from kernelgen.grading.oracle.problem_code import ProblemCode
 from kernelgen.grading.oracle.reference import Reference
 from kernelgen.grading.timing.clock import Clock
+from kernelgen.problem.record import Manner
 
 SOURCE = """
 import torch
@@ -29,7 +30,12 @@ def get_init_inputs():
 
 def reference(source: str = SOURCE) -> Reference:
     return Reference(
-        name="main", source=source, device="cpu", seed=b"s", batch_independent=False, eval_mode=True
+        name="main",
+        source=source,
+        device="cpu",
+        seed=b"s",
+        batch_independent=False,
+        manner=Manner(eval_mode=True),
     )
 
 

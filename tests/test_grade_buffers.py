@@ -13,6 +13,7 @@ from kernelgen.grading.verdict import Status
 from kernelgen.grading.wire import messages as m
 from kernelgen.grading.wire.module_state import recorded_definitions
 from kernelgen.grading.wire.transport import deposit
+from kernelgen.problem.record import Manner
 
 SOURCE = """
 import torch
@@ -47,16 +48,14 @@ class Case:
             device="cpu",
             seed=b"seed",
             batch_independent=False,
-            eval_mode=eval_mode,
+            manner=Manner(eval_mode=eval_mode),
         )
         setup = m.SetUpOracle(
             device="cpu",
             cases=(m.CaseSource(name="main", source=SOURCE),),
             tolerance=1e-5,
             rule="exact",
-            eval_mode=eval_mode,
-            precision="fp32",
-            gradients=False,
+            manner=Manner(eval_mode=eval_mode),
             batch_independent=False,
             seed=b"seed".hex(),
             memory_limit_bytes=None,

@@ -13,6 +13,7 @@ from kernelgen.grading.oracle.reference import Reference
 from kernelgen.grading.oracle.soundness import require_sound
 from kernelgen.grading.verdict import ProblemFault, Status
 from kernelgen.grading.wire.generators import generator_states, set_generators
+from kernelgen.problem.record import Manner
 
 # Each draws in another way; with float64's own draws, every result would be far from float32's.
 FORWARDS = {
@@ -59,7 +60,7 @@ def made(forward: str, *, eval_mode: bool = False) -> Reference:
         device="cpu",
         seed=b"secret",
         batch_independent=True,
-        eval_mode=eval_mode,
+        manner=Manner(eval_mode=eval_mode),
     )
 
 

@@ -26,7 +26,7 @@ from kernelgen.grading.wire.module_state import (
 )
 from kernelgen.grading.wire.values import map_tensors, tensors_of
 from kernelgen.problem.library import load_problem
-from kernelgen.problem.record import Precision
+from kernelgen.problem.record import Manner, Precision
 from kernelgen.rendering.solution import render
 
 SOURCE = """
@@ -67,8 +67,7 @@ def reference_of(
         device="cpu",
         seed=b"s",
         batch_independent=True,
-        precision=precision,
-        gradients=True,
+        manner=Manner(precision=precision, gradients=True),
     )
 
 

@@ -17,7 +17,7 @@ from kernelgen.grading.oracle.soundness import expect_sound
 from kernelgen.grading.verdict import ProblemFault, Status
 from kernelgen.grading.wire.values import tensors_of
 from kernelgen.problem.library import load_problem
-from kernelgen.problem.record import KERNELBENCH_TOLERANCE, Precision
+from kernelgen.problem.record import KERNELBENCH_TOLERANCE, Manner, Precision
 
 Floats = list[torch.Tensor]
 Way = Callable[..., torch.Tensor]
@@ -89,7 +89,7 @@ def get_init_inputs():
         device="cpu",
         seed=seed,
         batch_independent=False,
-        precision=precision,
+        manner=Manner(precision=precision),
     )
 
 
@@ -308,7 +308,7 @@ def get_init_inputs():
         device="cpu",
         seed=b"s",
         batch_independent=False,
-        precision=precision,
+        manner=Manner(precision=precision),
     )
     inputs, expected = expect_sound(one, must_have_elements=True)
     assert expected.exact == "float64"

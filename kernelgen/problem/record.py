@@ -84,7 +84,21 @@ class ScheduleEntry(msgspec.Struct, frozen=True, kw_only=True):
     lines: dict[str, int]
 
 
-class Problem(msgspec.Struct, frozen=True, kw_only=True):
+class Manner(msgspec.Struct, frozen=True, kw_only=True):
+    """The way in which reference and candidate are both run.
+
+    Attributes:
+        eval_mode: under `eval()`, not in training mode.
+        precision: the type of floating inputs, parameters and buffers.
+        gradients: a call is forward and backward, and gradients are outputs.
+    """
+
+    eval_mode: bool = False
+    precision: Precision = "fp32"
+    gradients: bool = False
+
+
+class Problem(Manner, frozen=True, kw_only=True):
     """A computation, its inputs, and the closeness that is asked for.
 
     A problem comes from a YAML file, with its Python in blocks and its constants named, or from a
@@ -104,9 +118,6 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
         cases: further cases, graded after `main`.
         tolerance: relative and absolute, see docs/correctness.md.
         rule: what the tolerance is held against.
-        eval_mode: reference and candidate are graded under `eval()`, not in training mode.
-        precision: the type of both sides' floating inputs, parameters and buffers.
-        gradients: a call is forward and backward, and gradients are outputs.
         batch_independent: row i of every output depends only on row i of every input, so that an
             exact result may be computed by chunks of rows. Checked when it is used.
         schedules: architecture, `sm_90` or `cpu`, -> numbers that replace the default schedule's.
@@ -135,9 +146,6 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
     cases: tuple[Case, ...] = ()
     tolerance: float = DEFAULT_TOLERANCE
     rule: Rule = "exact"
-    eval_mode: bool = False
-    precision: Precision = "fp32"
-    gradients: bool = False
     batch_independent: bool = False
     schedules: dict[str, ScheduleEntry] = {}
     kernelbench: str = ""
@@ -148,6 +156,11 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
     algebra: Algebra = "allowed"
     minimal: Minimal = Minimal()
     cpu_minimal: Minimal = Minimal()
+
+    @property
+    def manner(self) -> Manner:
+        """How both sides are run, apart from the rest."""
+        return Manner(**{name: getattr(self, name) for name in Manner.__struct_fields__})
 
     @property
     def identifier(self) -> str:

@@ -164,9 +164,9 @@ class Host:
         renamed = not named_alike(model, values, state.names)
         drawn = initial_values(model) if renamed else {}
         move(model, self._device, only=state.names)
-        narrow(model, message.precision)
+        narrow(model, message.manner.precision)
         self._model = model
-        if message.eval_mode:
+        if message.manner.eval_mode:
             self._model.eval()
         seconds = perf_counter() - start
         self._recipients, given = give(self._model, values, state, definitions)

@@ -50,7 +50,11 @@ class Baselines:
             if why is not None:
                 self._failed[name] = why
         failed = {name: self._failed[name] for name in names if name in self._failed}
-        ready = {name: what(name, reference.code.precision) for name in names if name not in failed}
+        ready = {
+            name: what(name, reference.code.manner.precision)
+            for name in names
+            if name not in failed
+        }
         return m.BaselinesReady(ready=ready, failed=failed)
 
     def compile(self, names: tuple[str, ...], reference: Reference) -> None:

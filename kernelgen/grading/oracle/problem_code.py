@@ -22,7 +22,7 @@ from kernelgen.grading.wire.module_state import Initial, held_values, initial_va
 from kernelgen.grading.wire.transport import at_offset_0, deposit
 from kernelgen.grading.wire.tree import Opaque, leaves, path_to
 from kernelgen.grading.wire.values import map_tensors, moved, tensors_of
-from kernelgen.problem.record import Precision
+from kernelgen.problem.record import Manner
 from kernelgen.solution.importing import run_text
 from kernelgen.solution.lending import construction_source
 
@@ -40,28 +40,24 @@ class ProblemCode:
         seed: secret; parameters and every call's inputs derive from it.
 
     Attributes:
-        eval_mode: the model runs under `eval()`.
-        precision: of floating parameters, buffers and inputs.
-        gradients: inputs end with upstream ones, and models return gradients as well.
+        manner: with gradients, inputs end with upstream ones, and models return theirs as well.
         default_dtype: that the problem's code sets, else float32.
 
     Raises:
         ProblemFault: the source does not run.
     """
 
-    def __init__(  # noqa: PLR0913 (a case, and what is asked for)
+    def __init__(
         self,
         *,
         name: str,
         source: str,
         device: str,
         seed: bytes,
-        eval_mode: bool,
-        precision: Precision,
-        gradients: bool,
+        manner: Manner,
     ) -> None:
         self._name, self._device, self._seed = name, device, seed
-        self.eval_mode, self.precision, self.gradients = eval_mode, precision, gradients
+        self.manner = manner
         self._source, self._filename = source, f"<reference {name}>"
         torch.set_default_dtype(torch.float32)
         set_generators(SEED_OF_IMPORTS)
@@ -100,11 +96,11 @@ class ProblemCode:
             told, own = ("construction", "cpu"), ("model", self._device)
             model: torch.nn.Module = self._constructed(*(told if self._holds_drawn else own))
             move(model, self._device)
-            narrow(model, self.precision)
+            narrow(model, self.manner.precision)
             randomise(model, torch.Generator(self._device).manual_seed(self.derive(parameters)))
-            if self.eval_mode:
+            if self.manner.eval_mode:
                 model.eval()
-            if self.gradients and not forward_alone:
+            if self.manner.gradients and not forward_alone:
                 with_gradients(model, of_own_parameters)
         return model
 
@@ -147,10 +143,10 @@ class ProblemCode:
             with torch.device(device):
                 inputs = [self._given(value, device) for value in self._module.get_inputs()]
                 model = self._module.Model(*self.init_inputs)
-            narrow(model, self.precision)
-            if self.eval_mode:
+            narrow(model, self.manner.precision)
+            if self.manner.eval_mode:
                 model.eval()
-            if self.gradients and not forward_alone:
+            if self.manner.gradients and not forward_alone:
                 inputs.append([one.new_empty(one.shape, device=device) for one in self._upstream])
                 with_gradients(model, of_own_parameters)
             # As it is called with data, what forward makes without a device is on the CPU.
@@ -164,7 +160,7 @@ class ProblemCode:
             inputs = _listed(self._seeded(f"inputs {call}", self._module.get_inputs))
             require_plain(inputs, "get_inputs()")
             given = [self._given(value, self._device) for value in inputs]
-            if self.gradients:
+            if self.manner.gradients:
                 ends = self._upstream  # which draws numbers the first time
                 self.begin(f"upstream {call}")
                 given.append([torch.randn(one.shape, dtype=one.dtype) for one in ends])
@@ -185,7 +181,7 @@ class ProblemCode:
         return [one.to("meta") for one in tensors_of(found) if one.is_floating_point()]
 
     def _given(self, value: Any, device: str) -> Any:
-        return map_tensors(moved(value, device), lambda one: rounded(one, self.precision))
+        return map_tensors(moved(value, device), lambda one: rounded(one, self.manner.precision))
 
     def one_row_of(self, call: int, before: list[Any] | None) -> list[Any]:
         """Return the inputs of a call; with those of the call before, only one row is new."""

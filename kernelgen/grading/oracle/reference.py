@@ -20,7 +20,7 @@ from kernelgen.grading.wire.module_state import Initial, recorded_definitions, s
 from kernelgen.grading.wire.transport import deposit, span_bytes
 from kernelgen.grading.wire.tree import Opaque, leaves, rebuild
 from kernelgen.grading.wire.values import copied, tensors_of
-from kernelgen.problem.record import KERNELBENCH_TOLERANCE, Precision, Rule
+from kernelgen.problem.record import KERNELBENCH_TOLERANCE, Manner, Rule
 
 # A reference that differs from itself by more than this share of its size verifies nothing. fp32
 # sums of 32768 products come to 1e-4. Bounds are at most twice the difference, and the worst of
@@ -33,7 +33,7 @@ class Reference:
     """One case's reference on one device.
 
     Args:
-        name, source, device, seed, eval_mode, precision, gradients: see `ProblemCode`.
+        name, source, device, seed, manner: see `ProblemCode`.
         batch_independent: whether the exact result may be computed by chunks of rows.
         rule: what outputs are compared with.
 
@@ -57,22 +57,12 @@ class Reference:
         seed: bytes,
         batch_independent: bool,
         rule: Rule = "exact",
-        eval_mode: bool = False,
-        precision: Precision = "fp32",
-        gradients: bool = False,
+        manner: Manner = Manner(),  # noqa: B008 (it cannot change)
     ) -> None:
         self.name, self.rule, self._device = name, rule, device
         # A parameter's gradient is a sum over the batch.
-        self._batch_independent = batch_independent and not gradients
-        self.code = ProblemCode(
-            name=name,
-            source=source,
-            device=device,
-            seed=seed,
-            eval_mode=eval_mode,
-            precision=precision,
-            gradients=gradients,
-        )
+        self._batch_independent = batch_independent and not manner.gradients
+        self.code = ProblemCode(name=name, source=source, device=device, seed=seed, manner=manner)
         with recorded_definitions() as self._definitions:
             self.model: torch.nn.Module = self.code.make_model("parameters")
         self.mutates_inputs = self.draws = False
@@ -85,14 +75,14 @@ class Reference:
     @property
     def least_precision(self) -> float:
         """How far off itself the reference may be, as a share of its size."""
-        dtype = narrow_dtype(self.code.precision)
+        dtype = narrow_dtype(self.code.manner.precision)
         return _LEAST_PRECISION if dtype is None else _MOST_ROUNDINGS * torch.finfo(dtype).eps / 2
 
     @property
     def differentiated(self) -> tuple[str, ...] | None:
         """The parameters whose gradients are compared; None if none is asked for."""
         named = self.model.named_parameters()
-        return tuple(n for n, p in named if p.requires_grad) if self.code.gradients else None
+        return tuple(n for n, p in named if p.requires_grad) if self.code.manner.gradients else None
 
     @property
     def normalizes_by_batch(self) -> bool:
@@ -104,7 +94,7 @@ class Reference:
 
     def _exact(self) -> ExactReference:
         independent = self._batch_independent
-        dtype = narrow_dtype(self.code.precision) or torch.float32
+        dtype = narrow_dtype(self.code.manner.precision) or torch.float32
         return ExactReference(self.model, self._device, batch_independent=independent, dtype=dtype)
 
     def begin_again(self, seed: bytes) -> bool:
@@ -220,10 +210,10 @@ class Reference:
             tensors = copied(tensors)
         if self.mutates_inputs:
             inputs = self.code.one_row_of(call, before)
-        seed, precision = self.seed_of(call), self.code.precision
+        seed, precision = self.seed_of(call), self.code.manner.precision
         exact, chunks = self.exact.of(inputs, tensors, seed)
-        shaken = self.code.gradients and precision == "fp32"
-        forward = outputs["outputs"] if self.code.gradients else outputs
+        shaken = self.code.manner.gradients and precision == "fp32"
+        forward = outputs["outputs"] if self.code.manner.gradients else outputs
         nearby = functools.partial(self.exact.nearby, inputs, seed, shaken=shaken)
         expected = Expected(
             described=described,

@@ -129,9 +129,7 @@ class Oracle:
                 seed=bytes.fromhex(self._setup.seed),
                 batch_independent=self._setup.batch_independent,
                 rule=self._setup.rule,
-                eval_mode=self._setup.eval_mode,
-                precision=self._setup.precision,
-                gradients=self._setup.gradients,
+                manner=self._setup.manner,
             )
         return self._references[case]
 
@@ -202,8 +200,7 @@ class Oracle:
                 arena=self._arena.handle(),
                 given=given,
                 state=reference.described(),
-                eval_mode=self._setup.eval_mode,
-                precision=self._setup.precision,
+                manner=self._setup.manner,
                 gradients=reference.differentiated,
                 source=reference.code.without_model() if construction[0] is None else "",
             ),

@@ -97,7 +97,7 @@ def require_sound(reference: Reference, expected: Expected, *, must_have_element
         mend = "let it keep nothing, such as a counter or a generator of its own"
         if reference.draws:
             mend = "let it keep nothing, and draw from default generators alone, the same each call"
-        if not reference.code.eval_mode:
+        if not reference.code.manner.eval_mode:
             mend += (
                 "; if a layer that is random in training mode does it, such as a recurrent net's "
                 "dropout, --eval-mode grades both sides under eval()"
@@ -106,8 +106,8 @@ def require_sound(reference: Reference, expected: Expected, *, must_have_element
     is_exact = reference.rule == "exact" and expected.absolute is None
     if is_exact and not error <= reference.least_precision:
         raise _Imprecise(
-            f"the reference in {DTYPES[reference.code.precision]} is off from itself in float64 by "
-            f"{error:.3g} of its size; use inputs on which that is exact enough, or --tolerance "
+            f"the reference in {DTYPES[reference.code.manner.precision]} is off from itself in "
+            f"float64 by {error:.3g} of its size; use inputs on which that is exact enough, or --tolerance "
             "reference, which allows twice that, or --tolerance kernelbench, which compares with "
             "that alone"
         )

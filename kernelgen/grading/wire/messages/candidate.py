@@ -13,7 +13,7 @@ from kernelgen.build.source import CaptureReply, CaptureRequest
 from kernelgen.build.torch_build import Ready
 from kernelgen.grading.wire.messages import carried
 from kernelgen.grading.wire.trace import MAX_TRACES, Trace
-from kernelgen.problem.record import Device, Precision
+from kernelgen.problem.record import Device, Manner
 from kernelgen.sandbox.record import Containment
 
 # A thousand tensors of a deep network take a tenth of it.
@@ -74,8 +74,7 @@ class Construct(ToHost, frozen=True, kw_only=True):
     arena: carried.ArenaHandle
     given: carried.Tensors
     state: carried.ReferenceState
-    eval_mode: bool
-    precision: Precision
+    manner: Manner
     gradients: tuple[str, ...] | None
     source: str
 

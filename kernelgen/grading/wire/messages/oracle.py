@@ -12,7 +12,7 @@ from kernelgen.grading.wire.messages.carried import Message, Placed, Tensors
 from kernelgen.grading.wire.trace import Trace
 from kernelgen.hardware.calibration import Calibration, MatrixFormat
 from kernelgen.hardware.identity import DeviceIdentity
-from kernelgen.problem.record import Device, Precision, Rule
+from kernelgen.problem.record import Device, Manner, Rule
 
 AnswerT = TypeVar("AnswerT")
 
@@ -99,9 +99,7 @@ class SetUpOracle(Request[OracleReady], frozen=True, kw_only=True):
     cases: tuple[CaseSource, ...]
     tolerance: float
     rule: Rule
-    eval_mode: bool
-    precision: Precision
-    gradients: bool
+    manner: Manner
     batch_independent: bool
     seed: str
     memory_limit_bytes: int | None
