@@ -107,9 +107,9 @@ def require_sound(reference: Reference, expected: Expected, *, must_have_element
     if is_exact and not error <= reference.least_precision:
         raise _Imprecise(
             f"the reference in {DTYPES[reference.code.manner.precision]} is off from itself in "
-            f"float64 by {error:.3g} of its size; use inputs on which that is exact enough, or --tolerance "
-            "reference, which allows twice that, or --tolerance kernelbench, which compares with "
-            "that alone"
+            f"float64 by {error:.3g} of its size; use inputs on which that is exact enough, or "
+            "--tolerance reference, which allows twice that, or --tolerance kernelbench, which "
+            "compares with that alone"
         )
 
 
