@@ -26,6 +26,11 @@ class Resize(msgspec.Struct, frozen=True, kw_only=True):
     to: int
     dims: tuple[int, ...]
 
+    @property
+    def is_large(self) -> bool:
+        """Whether the size becomes more than twice what it was."""
+        return self.to > 2 * self.size
+
     def changes(self, dim: int, size: int) -> bool:
         """Return whether it changes a dimension of a size."""
         return size == self.size and dim in self.dims

@@ -120,9 +120,9 @@ class _Traces(NamedTuple):
                 return None
             graph = with_size(graph, self.main, simplified(other, self.choices), resize)
             told = with_size(self.traced, self.traced, other, resize)
-            # Not before: a loop over a large size takes long.
-            extremes = resize.extremes(self.main) if graph is not None else []
-            for way, there in zip(extremes, self.resized(*extremes), strict=True):
+            # Not before, and one by one: a loop over a large size takes long.
+            for way in resize.extremes(self.main) if graph is not None else []:
+                (there,) = self.resized(way)
                 same = there is None or with_size(self.traced, self.traced, there, way) == told
                 if not same or (there and there.decided != self.main.decided):
                     return None
