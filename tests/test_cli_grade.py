@@ -382,16 +382,18 @@ def test_a_baseline_that_is_none_is_refused_in_python_too() -> None:
 
 
 def test_options_stand_in_for_the_problems_rules(grader: FakeGrader) -> None:
-    result = invoke("a.py", "--tolerance", "kernelbench", "--require", "anything", "--eval-mode")
+    modes = ("--eval-mode", "--launch-overhead")
+    result = invoke("a.py", "--tolerance", "kernelbench", "--require", "anything", *modes)
     assert result.exit_code == 0
     assert grader.options is not None
     given = grader.options.applied_to(load_problem("groupnorm"))
     assert (given.tolerance, given.rule) == (1e-4, "kernelbench")
-    assert (given.require, given.eval_mode) == ("anything", True)
+    assert (given.require, given.eval_mode, given.launch_overhead) == ("anything", True, True)
     assert grader.options.overrides() == {
         "tolerance": "kernelbench, |out - ref| <= 1e-4 + 1e-4 * |ref|, 1e-2 for bf16 and fp16",
         "require": "anything",
         "eval-mode": "reference and candidate under eval()",
+        "launch-overhead": "calls begin on an idle GPU",
     }
     inexact = options_for(grader, "--tolerance", "reference")
     given = inexact.applied_to(load_problem("groupnorm"))

@@ -82,3 +82,19 @@ def test_a_call_that_takes_long_to_enqueue_is_not_timed_with_gaps() -> None:
     times = [clock.call(function, subject="slow host").finish() for _ in range(6)]
     # Three short kernels; the first call was not known to need so long a head start.
     assert median(times[1:]) < 0.05
+
+
+@pytest.mark.gpu
+def test_on_request_a_call_begins_on_an_idle_device() -> None:
+    clock = Clock("cuda")
+    x = torch.ones(1 << 10, device="cuda")
+
+    def function() -> None:
+        time.sleep(0.001)
+        x.mul_(1.0)
+
+    times = {}
+    for clock.begins_idle in (False, True):
+        times[clock.begins_idle] = median(clock.call(function).finish() for _ in range(6))
+    assert times[False] < 0.05
+    assert times[True] > 1.0

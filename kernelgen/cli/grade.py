@@ -57,6 +57,10 @@ _SENT_AT_ONCE = 16  # files; a service grades as many of them as it can
 )
 @options.flag("--gradients", "Grade forward and backward together, and compare gradients too.")
 @options.flag(
+    "--launch-overhead",
+    "Time calls on an idle GPU, as KernelBench does, launches included.",
+)
+@options.flag(
     "--sanitize", "Also look for memory errors and races with compute-sanitizer, on a small case."
 )
 @options.with_options(*kernelbench.RUN_OPTIONS)

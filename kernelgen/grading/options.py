@@ -69,6 +69,7 @@ class GradeOptions(msgspec.Struct, frozen=True, kw_only=True):
         precision: the type of floating inputs and parameters, in place of the problem's.
         eval_mode: grade reference and candidate under `eval()`, not in training mode.
         gradients: a call is forward and backward, and gradients are outputs.
+        launch_overhead: time calls on an idle GPU, as KernelBench does, launches included.
         device: `auto` takes the device that the file's source is written for.
         baselines: which of BASELINES to time; None is what is usual on the device.
         time: whether to time at all; without it a verdict rests on correctness alone.
@@ -96,6 +97,7 @@ class GradeOptions(msgspec.Struct, frozen=True, kw_only=True):
     precision: Precision | None = None
     eval_mode: bool = False
     gradients: bool = False
+    launch_overhead: bool = False
     device: DeviceChoice = "auto"
     baselines: tuple[str, ...] | None = None
     time: bool = True
@@ -151,10 +153,8 @@ class GradeOptions(msgspec.Struct, frozen=True, kw_only=True):
             given["tolerance"] = self.tolerance
         if self.require is not None:
             given["require"] = self.require
-        if self.eval_mode:
-            given["eval_mode"] = True
-        if self.gradients:
-            given["gradients"] = True
+        asked = ("eval_mode", "gradients", "launch_overhead")
+        given |= {name: True for name in asked if getattr(self, name)}
         return msgspec.structs.replace(problem, **given) if given else problem
 
     def overrides(self) -> dict[str, str]:
@@ -165,6 +165,7 @@ class GradeOptions(msgspec.Struct, frozen=True, kw_only=True):
             "require": self.require,
             "eval-mode": "reference and candidate under eval()" if self.eval_mode else None,
             "gradients": "forward and backward in one call" if self.gradients else None,
+            "launch-overhead": "calls begin on an idle GPU" if self.launch_overhead else None,
             "quick": f"{QUICK_SAMPLES} samples, no torch.compile" if self.quick else None,
         }
         return {name: str(value) for name, value in told.items() if value is not None}

@@ -91,11 +91,13 @@ class Manner(msgspec.Struct, frozen=True, kw_only=True):
         eval_mode: under `eval()`, not in training mode.
         precision: the type of floating inputs, parameters and buffers.
         gradients: a call is forward and backward, and gradients are outputs.
+        launch_overhead: a GPU is idle when a timed call begins, as in KernelBench.
     """
 
     eval_mode: bool = False
     precision: Precision = "fp32"
     gradients: bool = False
+    launch_overhead: bool = False
 
 
 class Problem(Manner, frozen=True, kw_only=True):

@@ -27,6 +27,7 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         tolerance, precision, require: in place of the problem's, as in GradeOptions.
         eval_mode: grade both sides under eval().
         gradients: grade forward and backward together.
+        launch_overhead: time calls on an idle GPU, as KernelBench does.
     """
 
     time: bool | None = None
@@ -39,6 +40,7 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     require: Literal["own_kernel", "anything"] | None = None
     eval_mode: bool | None = None
     gradients: bool | None = None
+    launch_overhead: bool | None = None
 
     def applied_to(self, options: GradeOptions) -> GradeOptions:
         """Return a service's options with these in place of its own; raises UserError."""

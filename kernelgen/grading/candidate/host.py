@@ -172,6 +172,7 @@ class Host:
         self._recipients, given = give(self._model, values, state, definitions)
         if message.gradients is not None:
             with_gradients(self._model, functools.partial(self._gradients, message.gradients))
+        self._clock.begins_idle = message.manner.launch_overhead
         self._clock.wait()
         if renamed:
             self._rematch = lambda initial: give(

@@ -112,6 +112,7 @@ class Oracle:
             self._baselines = Baselines(self._clock, message.threads)
             self._probe = Probe(self._clock)
         self._setup = message
+        self._clock.begins_idle = message.manner.launch_overhead
         self._references = {n: r for n, r in self._references.items() if r.begin_again(seed)}
         self._arena = OracleArena(message.device, self._memory.trim)
         self._calls = OracleCalls(message, self._arena, self._memory)

@@ -75,7 +75,7 @@ class MainCase:
             return
         if self._baselines is None:
             self._baselines = self._warm_baselines()
-        if self._task.device == "cuda":
+        if self._task.device == "cuda" and not self._task.options.launch_overhead:
             self._events_us = self._dialogue.ask_oracle(m.MeasureEvents())
         gauge = self._gauge()
         with DeviceConditions(self._ready.device_uuid) as conditions:

@@ -60,11 +60,13 @@ class Clock:
 
     Attributes:
         wait: for the device, if there is anything to wait for. Taken by reference like the clock.
+        begins_idle: whether a GPU is idle when a call begins: its time has what it takes to launch.
     """
 
     def __init__(self, device: str) -> None:
         self.device = device
         self.wait: Callable[[], None] = _waiting(device)
+        self.begins_idle = False
         self._flush: torch.Tensor | None = None
         self._least_host_ms: dict[str, float] = {}
         self._driver: ctypes.CDLL | None = None
@@ -72,10 +74,11 @@ class Clock:
     def method(self) -> str:
         """Say in one line how times are taken."""
         if self.device == "cuda":
+            state = "idle when it begins" if self.begins_idle else "kept busy while it is enqueued"
             return (
-                "cuda events on the current stream around each call, the device kept busy while it "
-                "is enqueued, caches overwritten before it, new inputs each call, subjects "
-                "interleaved in random order, medians"
+                f"cuda events on the current stream around each call, the device {state}, caches "
+                "overwritten before it, new inputs each call, subjects interleaved in random "
+                "order, medians"
             )
         return (
             "wall clock around each call, caches overwritten before it, new inputs each call, "
@@ -140,6 +143,8 @@ class Clock:
         feed()
         for _ in range(writes):
             buffer.fill_(2)
+        if self.begins_idle:
+            self.wait()
         before.record()
         start = perf_counter()
         result = function()
