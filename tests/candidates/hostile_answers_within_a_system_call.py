@@ -3,6 +3,7 @@
 # reason: clock
 # time: true
 # slow: batches of its claim copy gigabytes
+# alone: beside others that fill the memory, its time may be one that is not known
 # exploit: T17 T10
 """Answers while one system call still copies all rows, which SIGSTOP does not interrupt; its clock runs a thousand times too slow.
 
