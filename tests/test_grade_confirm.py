@@ -22,7 +22,7 @@ LARGE_BYTES = (2 << 30) + 256
 class Machine:
     """Runs batches of a candidate that takes `call_ms` a call, or `gated_ms` behind a gate.
 
-    Not `gated`, it waits for the device in forward.
+    Not `gated`, it waits for the device in forward. More than `queued` calls fill a device's queue.
     """
 
     def __init__(
@@ -35,7 +35,7 @@ class Machine:
         beyond_ms: float = 0.0,
     ) -> None:
         self.call_ms, self.gated_ms, self.load = call_ms, gated_ms, load
-        self.enqueues = gated
+        self.queued = 1000 if gated else 0
         # Time that a batch takes beyond its calls one by one, the reference's as well.
         self.beyond_ms = beyond_ms
         self.in_place, self.at_once = True, True
@@ -73,7 +73,7 @@ class Machine:
         """Invent a batch behind a gate."""
         if calls > 1 or max(self.behind_the_gate, default=1) == 1:
             self.behind_the_gate.append(calls)
-        if not self.enqueues:
+        if calls > self.queued:
             return None
         found = self(calls, in_place=True, control_calls=0)
         if self.gated_ms is None:
@@ -217,6 +217,16 @@ def test_who_cannot_be_enqueued_is_quoted_with_its_python() -> None:
     assert machine.behind_the_gate == [33]
     assert found.calls == 33
     assert found.at_most_ms == pytest.approx(0.5)
+
+
+def test_of_many_launches_so_many_calls_are_enqueued_as_fit_a_queue() -> None:
+    """Four calls of a network launched more than it holds, and their Python's time was quoted."""
+    for queued, calls in ((32, 32), (20, 16), (7, 4), (1, 1)):
+        machine = Machine(0.5, gated_ms=0.25)
+        machine.queued = queued
+        found = confirm("cuda", claim(0.25, host_ms=0.6), machine)
+        assert (found.calls, found.host_bound, found.claimed_ms) == (calls, False, 0.25)
+        assert found.at_least_ms <= 0.25
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
@@ -489,7 +499,7 @@ def test_a_first_call_that_takes_long_for_once_does_not_make_batches_short() -> 
 
 def test_nobody_whose_python_takes_longest_is_accused_of_noise() -> None:
     machine = Shared(0.405, noise_ms=0.55)
-    machine.enqueues = False
+    machine.queued = 0
     found = confirm("cuda", claim(0.005, host_ms=0.405), machine)
     assert found.host_bound
     assert found.at_most_ms < 0.55

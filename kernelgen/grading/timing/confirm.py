@@ -187,7 +187,7 @@ class Confirming:
         """Run batches until they confirm the claim; None if enough of them do not."""
         waits, claim = self.waits, self.waits.claim
         while len(waits.batches) < _MOST_BATCHES and len(waits.quiet()) < _QUIET_BATCHES:
-            self._measure()
+            waits = self._measure()
             if len(waits.batches) < _BATCHES:
                 continue
             if waits.agree(claim.device_ms):
@@ -216,7 +216,7 @@ class Confirming:
             self._begin(claim, longer)
         waits = self.waits
         for number in range(_CLOSER_LOOKS):
-            self._measure()
+            waits = self._measure()
             if number and waits.quiet() and waits.at_least_ms() <= claim.device_ms:
                 break
         # On a CPU the write that tells of load varies by itself.
@@ -251,21 +251,35 @@ class Confirming:
         waited_ms = (found.wait_ms - found.overhead_ms - once_ms) / calls
         return max(1, int(_LONGEST_MS / max(waited_ms, 1e-6)))
 
-    def _measure(self) -> None:
-        """Take in one batch, run in the strictest way in which it can be."""
-        calls, batches = self.waits.calls, self.waits.batches
+    def _measure(self) -> Waits:
+        """Take in one batch, run in the strictest way in which it can be, and return all so far."""
         while True:
             for _ in range(_TRIES_IN_PLACE):
-                found = self._batch(calls)
+                found = self._batch(self.waits.calls)
                 if found is None:
                     break
                 if self._way == "copied" or (found.at_once and found.in_place):
-                    batches.append(found)
-                    return
+                    self.waits.batches.append(found)
+                    return self.waits
+            if found is None and (fewer := self._fewer()):
+                self._begin(self.waits.claim, fewer)
+                continue
             # It waits for the device in forward, so that it cannot be enqueued; or its memory is
             # new each time, so that looking at it takes as long as mapping it.
             self._ways.pop(0)
-            batches.clear()
+            self.waits.batches.clear()
+
+    def _fewer(self) -> int:
+        """Return how many calls can be enqueued where so many cannot; 0 if not even one can.
+
+        All that they launch has to fit a device's queue.
+        """
+        calls = self.waits.calls
+        if calls == 1 or self._run.gated(1) is None:
+            return 0
+        while calls > 1 and self._run.gated(calls := calls // 2) is None:
+            pass
+        return calls
 
     def _batch(self, calls: int) -> BatchTime | None:
         if self._gated:
