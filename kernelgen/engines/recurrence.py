@@ -11,7 +11,7 @@ from kernelgen.engines.engine import Before, Engine, Target, Work
 from kernelgen.engines.naming import without_overload
 from kernelgen.engines.stage import Kernel, Library, Operand, Result, Stage, reads
 from kernelgen.engines.text.names import text_of
-from kernelgen.engines.text.stage_text import StageText, definition_of
+from kernelgen.engines.text.stage_text import StageText
 from kernelgen.graph.graph import VIEWS, Argument, Reference, TensorType, contiguous, references
 
 Kind = Literal["lstm", "gru", "rnn_tanh", "rnn_relu"]
@@ -97,11 +97,7 @@ class RecurrenceEngine(Engine[Recurrence]):
         summary = f"the states of {'both directions' if directions > 1 else 'all steps'} of "
         summary += f"{'an ' if stage.kind != 'gru' else 'a '}{stage.kind} layer"
         given = {
-            "name": stage.name,
-            "definition": definition_of(stage),
             "summary": summary,
-            "kind": stage.kind,
-            "units": stage.units,
             "directions": directions,
             "ends": _ENDS,
             "tensors": tensors,
