@@ -4,7 +4,6 @@ import contextlib
 import copy
 import functools
 import hashlib
-import traceback
 import warnings
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
@@ -12,6 +11,7 @@ from typing import Any, TypeVar
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
+from kernelgen.errors import line_in
 from kernelgen.grading.oracle.randomise import randomise
 from kernelgen.grading.precision import narrow, rounded
 from kernelgen.grading.verdict import ProblemFault
@@ -231,11 +231,9 @@ class ProblemCode:
 
     def _source_line(self, error: BaseException) -> str:
         """Return the line of the problem's code that raised, or ""."""
-        frames = traceback.extract_tb(error.__traceback__)
-        lines = [frame.lineno for frame in frames if frame.filename == self._filename]
-        if not lines or lines[-1] is None:
-            return ""
-        return f"\n  {self._source.splitlines()[lines[-1] - 1].strip()}"
+        numbered = dict(enumerate(self._source.splitlines(), 1))
+        line = numbered.get(line_in(error, self._filename) or 0)
+        return "" if line is None else f"\n  {line.strip()}"
 
 
 def _listed(value: Any) -> list[Any]:
