@@ -18,11 +18,11 @@ from kernelgen.grading.verdict import ProblemFault
 from kernelgen.grading.wire.device_errors import is_device_loss, is_out_of_memory
 from kernelgen.grading.wire.generators import SEED_OF_IMPORTS, set_generators
 from kernelgen.grading.wire.gradients import of_own_parameters, with_gradients
+from kernelgen.grading.wire.messages import CaseSource, SetUpOracle
 from kernelgen.grading.wire.module_state import Initial, held_values, initial_values, move
 from kernelgen.grading.wire.transport import at_offset_0, deposit
 from kernelgen.grading.wire.tree import Opaque, leaves, path_to
 from kernelgen.grading.wire.values import map_tensors, moved, tensors_of
-from kernelgen.problem.record import Manner
 from kernelgen.solution.importing import run_text
 from kernelgen.solution.lending import construction_source
 
@@ -35,9 +35,8 @@ class ProblemCode:
     """The code of one case on one device.
 
     Args:
-        name: of the case.
-        source: Python text that defines Model, get_inputs and get_init_inputs.
-        seed: secret; parameters and every call's inputs derive from it.
+        case: its source defines Model, get_inputs and get_init_inputs.
+        setup: parameters and every call's inputs derive from its seed, which is secret.
 
     Attributes:
         manner: with gradients, inputs end with upstream ones, and models return theirs as well.
@@ -47,22 +46,14 @@ class ProblemCode:
         ProblemFault: the source does not run.
     """
 
-    def __init__(
-        self,
-        *,
-        name: str,
-        source: str,
-        device: str,
-        seed: bytes,
-        manner: Manner,
-    ) -> None:
-        self._name, self._device, self._seed = name, device, seed
-        self.manner = manner
-        self._source, self._filename = source, f"<reference {name}>"
+    def __init__(self, case: CaseSource, setup: SetUpOracle) -> None:
+        self._name, self._device, self._seed = case.name, setup.device, bytes.fromhex(setup.seed)
+        self.manner = setup.manner
+        self._source, self._filename = case.source, f"<reference {case.name}>"
         torch.set_default_dtype(torch.float32)
         set_generators(SEED_OF_IMPORTS)
         with self.blame("the problem's code"):
-            self._module = run_text(f"reference_{name}", source, self._filename)
+            self._module = run_text(f"reference_{case.name}", case.source, self._filename)
         self.default_dtype = torch.get_default_dtype()
         self._draw_init_inputs()
         self._initial: dict[str, Initial] | None = None
