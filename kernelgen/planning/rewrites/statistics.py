@@ -7,6 +7,12 @@ from kernelgen.graph.graph import Argument, Node, Reference
 from kernelgen.planning.rewrites.builder import Builder
 
 _NAN = "isnan.default"
+_VECTOR_NORMS = (
+    "linalg_vector_norm.default",
+    "norm.Scalar",
+    "norm.ScalarOpt_dim",
+    "frobenius_norm.dim",
+)
 Results = Reference | tuple[Reference, ...] | None
 
 
@@ -87,15 +93,7 @@ def _broadcast_tensors(node: Node, b: Builder) -> Results:
 
 STATISTICS = {
     "broadcast_tensors.default": _broadcast_tensors,
-    **dict.fromkeys(
-        (
-            "linalg_vector_norm.default",
-            "norm.Scalar",
-            "norm.ScalarOpt_dim",
-            "frobenius_norm.dim",
-        ),
-        _vector_norm,
-    ),
+    **dict.fromkeys(_VECTOR_NORMS, _vector_norm),
     **{
         f"{name}{pair}.{overload}": _variance(root=name == "std", mean=bool(pair))
         for name in ("var", "std")
