@@ -8,7 +8,7 @@ from typing import Literal
 
 import msgspec
 
-from kernelgen.graph.graph import NUMBER, VIEWS, Argument, TensorType, references, strides_of
+from kernelgen.graph.graph import NUMBER, VIEWS, Argument, Call, TensorType, references, strides_of
 
 _COMPUTES = frozenset(
     """
@@ -191,30 +191,18 @@ class Kernel(msgspec.Struct, frozen=True, kw_only=True):
         return {}
 
 
-class Library(msgspec.Struct, frozen=True, kw_only=True, tag="library"):
-    """An operator that stays in torch.
+class Library(Call, frozen=True, kw_only=True, tag="library"):
+    """A call of an operator that stays in torch, by the plan's values.
 
     Attributes:
-        name: of the first result.
-        aten: `conv2d.default`.
-        arguments: by its parameters, in order; values are those of the plan.
-        given: how many of them stand in the call.
-        named: those that stand in it by name alone.
         results: names of what it returns; a part that is not used has the name "_".
         types: of the results.
         in_place: its result is left in its first argument's memory.
-        whole: parameters whose tensors have the result's shape: it has a single one.
     """
 
-    name: str
-    aten: str
-    arguments: dict[str, Argument]
-    given: int
-    named: tuple[str, ...] = ()
     results: tuple[str, ...]
     types: tuple[TensorType | None, ...]
     in_place: bool = False
-    whole: tuple[str, ...] = ()
 
     @property
     def view(self) -> bool:

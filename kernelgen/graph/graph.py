@@ -150,19 +150,15 @@ class GraphInput(msgspec.Struct, frozen=True, kw_only=True):
         return self.kind == "scalar"
 
 
-class Node(msgspec.Struct, frozen=True, kw_only=True):
+class Call(msgspec.Struct, frozen=True, kw_only=True):
     """A call of an operator.
 
     Attributes:
-        name: of its result.
+        name: of its result, or of the first one.
         aten: `gelu.default`; `getitem` takes a result out of several.
         arguments: all of its parameters by name, in ATen's order, defaults filled in.
         given: how many of them the call gives; the others are at their defaults.
         named: those that a call gives by name alone.
-        results: types of its results; None is one that is no tensor.
-        module: path of the layer that calls it, "" for the Model itself.
-        layer: that layer's class where it is one of torch.nn's, such as `GroupNorm`; else "".
-        draws: it takes random numbers, so that what draws after it depends on it.
         whole: parameters whose tensors have the result's shape: others may not broadcast them.
     """
 
@@ -171,11 +167,23 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
     arguments: dict[str, Argument]
     given: int
     named: tuple[str, ...] = ()
+    whole: tuple[str, ...] = ()
+
+
+class Node(Call, frozen=True, kw_only=True):
+    """A call in a forward.
+
+    Attributes:
+        results: types of its results; None is one that is no tensor.
+        module: path of the layer that calls it, "" for the Model itself.
+        layer: that layer's class where it is one of torch.nn's, such as `GroupNorm`; else "".
+        draws: it takes random numbers, so that what draws after it depends on it.
+    """
+
     results: tuple[TensorType | None, ...]
     module: str = ""
     layer: str = ""
     draws: bool = False
-    whole: tuple[str, ...] = ()
 
     def argument(self, name: str) -> str:
         """Return the name of the value that an argument is.

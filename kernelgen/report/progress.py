@@ -99,7 +99,8 @@ class Reporter:
 
     def begin(self, solutions: Sequence[str]) -> None:
         """Take the names of all that is to be done; of several, show how far all of them are."""
-        self._names = [written(name, self._console) for name in short_names(solutions)]
+        names = short_names(solutions)
+        self._names = [written(names[path], self._console) for path in solutions]
         self._remaining = Remaining(len(solutions))
         if self.display is not None and len(solutions) > 1:
             self._whole = self.display.add_task("all", total=None, phase=self._remaining.how_far)
