@@ -7,7 +7,7 @@ import math
 import re
 from collections.abc import Callable, Sequence
 from math import prod
-from typing import Any, Literal, cast
+from typing import Any, Literal, TypeVar, cast
 
 import msgspec
 
@@ -24,6 +24,7 @@ VIEWS = frozenset(
     """.split()  # noqa: SIM905 - a list of words reads best as words
 )
 InputKind = Literal["input", "scalar", "parameter", "buffer", "attribute", "constant"]
+KindT = TypeVar("KindT")
 
 
 class NotPlannedError(Exception):
@@ -185,16 +186,20 @@ class Node(Call, frozen=True, kw_only=True):
     layer: str = ""
     draws: bool = False
 
-    def argument(self, name: str) -> str:
-        """Return the name of the value that an argument is.
+    def take(self, name: str, kind: type[KindT]) -> KindT:
+        """Return an argument that is of a kind.
 
         Raises:
-            TypeError: it is no value.
+            TypeError: it is of another.
         """
         argument = self.arguments[name]
-        if not isinstance(argument, Reference):
+        if not isinstance(argument, kind):
             raise TypeError(f"{self.aten}: {name} is {argument!r}")
-        return argument.name
+        return argument
+
+    def argument(self, name: str) -> str:
+        """Return the name of the value that an argument is; raises TypeError if it is none."""
+        return self.take(name, Reference).name
 
     @property
     def reads(self) -> list[str]:
@@ -230,8 +235,7 @@ class Node(Call, frozen=True, kw_only=True):
                 ends = {self.arguments["dim0"], self.arguments["dim1"]}
                 return {d % rank for d in ends if isinstance(d, int)} == {rank - 1, rank - 2}
             case "permute.default":
-                dims = self.arguments["dims"]
-                assert isinstance(dims, tuple)
+                dims = self.take("dims", tuple)
                 order = [d % rank for d in dims if isinstance(d, int)]
                 return order == [*range(rank - 2), rank - 1, rank - 2]
             case _:

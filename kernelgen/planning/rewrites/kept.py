@@ -99,8 +99,7 @@ class _Norms:
             case "layer_norm.default" | "rms_norm.default":
                 is_rms = node.aten == "rms_norm.default"
                 statistics, layer = ("rms", "RMSNorm") if is_rms else ("moments", "LayerNorm")
-                sizes = node.arguments["normalized_shape"]
-                assert isinstance(sizes, tuple)
+                sizes = node.take("normalized_shape", tuple)
                 by = self._of_layer(node, layer, "normalized_shape") or sizes
                 eps = FLOAT_EPS if eps is None else eps
                 return _whole(node, x, f"rows.{statistics}", (by, len(sizes)), eps)

@@ -85,8 +85,7 @@ def _logsumexp(node: Node, b: Builder) -> Results:
 
 def _broadcast_tensors(node: Node, b: Builder) -> Results:
     """Return the tensors themselves, if they have one shape."""
-    given = node.arguments["tensors"]
-    assert isinstance(given, tuple)
+    given = node.take("tensors", tuple)
     tensors = tuple(one for one in given if isinstance(one, Reference))
     return tensors if len({b.type_of(one).shape for one in tensors}) == 1 else None
 
