@@ -42,7 +42,7 @@ class Operand(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     value: str
     type: TensorType
-    pattern: Literal["each", "along", "across"] = "each"
+    pattern: Literal["each", "along", "across", "number"] = "each"
     span: tuple[int, int] = (0, 0)
     flat: bool = False
 
