@@ -13,6 +13,9 @@ from typing import Any
 from kernelgen.errors import UserError
 
 STDOUT = Path("-")
+UNFINISHED = ".kernelgen-"
+"""Beginning of the name of a file that is not whole yet."""
+
 _STDERR = 2
 _FULL = {errno.ENOSPC, errno.EDQUOT}
 
@@ -93,7 +96,7 @@ def write_whole(content: bytes, destination: Path, *, make_folders: bool = False
             return
         if make_folders:
             destination.parent.mkdir(parents=True, exist_ok=True)
-        _replace(destination, content)
+        replace_whole(destination, content)
     except OSError as error:
         if error.errno in _FULL:
             raise OSError(errno.ENOSPC, error.strerror, str(destination)) from error
@@ -115,7 +118,8 @@ def is_stream(destination: Path) -> bool:
     return not stat.S_ISREG(mode) and not stat.S_ISDIR(mode)
 
 
-def _replace(destination: Path, content: bytes) -> None:
+def replace_whole(destination: Path, content: bytes) -> None:
+    """Have all of a content be there in one step; raises OSError, and leaves what was there."""
     temporary = _beside(destination)
     try:
         with temporary.open("xb") as file:
@@ -133,7 +137,7 @@ def _replace(destination: Path, content: bytes) -> None:
 
 def _beside(destination: Path) -> Path:
     # A link is followed, so that the file that it points to is replaced and not the link.
-    return destination.resolve().parent / f".kernelgen-{secrets.token_hex(8)}.tmp"
+    return destination.resolve().parent / f"{UNFINISHED}{secrets.token_hex(8)}.tmp"
 
 
 def _unwritable(destination: Path, error: OSError) -> UserError:

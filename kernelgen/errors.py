@@ -4,6 +4,7 @@ Nothing else crosses the command line: an error that is not one of these is a bu
 is reported as such, with exit code 3.
 """
 
+import traceback
 from enum import IntEnum
 from pathlib import Path
 
@@ -56,6 +57,15 @@ class KernelgenFault(Exception):  # noqa: N818 (a fault of ours, reported as one
     """Something in kernelgen itself, or in the machine under it, failed."""
 
     exit_code = ExitCode.GRADER_FAULT
+
+
+def line_in(error: BaseException, filename: str) -> int | None:
+    """Return the innermost line of a file through which an error came, or that is no Python."""
+    if isinstance(error, SyntaxError) and error.filename == filename:
+        return error.lineno
+    walked = traceback.walk_tb(error.__traceback__)
+    lines = [line for frame, line in walked if frame.f_code.co_filename == filename]
+    return lines[-1] if lines else None
 
 
 def in_one_line(error: BaseException) -> str:

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from oracle_references import oracle_reference
 from torch._dynamo.utils import counters
 
 from kernelgen.grading.oracle.baselines import Baselines
@@ -29,7 +30,7 @@ def get_init_inputs():
 
 
 def reference(source: str = SOURCE) -> Reference:
-    return Reference(
+    return oracle_reference(
         name="main",
         source=source,
         device="cpu",

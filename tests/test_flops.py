@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from oracle_references import oracle_reference
 from torch import nn
 
 from kernelgen.grading.oracle.flops import products_of, products_or_none
@@ -121,7 +122,7 @@ def source(constructor: str, forward: str, sizes: list[str]) -> str:
 
 def counted(text: str) -> tuple[int, int]:
     """Return the bytes of inputs, parameters and outputs, and the operations."""
-    reference = Reference(
+    reference = oracle_reference(
         name="main", source=text, device="cpu", seed=b"s", batch_independent=False
     )
     found = reference.footprint()
@@ -153,7 +154,9 @@ def test_the_shipped_problems_count_as_the_design_says() -> None:
 
 def made(constructor: str, forward: str, inputs: str) -> Reference:
     text = SOURCE.format(constructor=constructor, forward=forward, inputs=inputs)
-    return Reference(name="main", source=text, device="cpu", seed=b"s", batch_independent=False)
+    return oracle_reference(
+        name="main", source=text, device="cpu", seed=b"s", batch_independent=False
+    )
 
 
 def test_only_what_forward_does_is_counted() -> None:

@@ -10,13 +10,13 @@ import msgspec
 import pytest
 import torch
 from hypothesis import given, settings
+from oracle_references import oracle_reference
 from test_fuzz_arena import SPECS
 
 from kernelgen.grading.oracle import batches
 from kernelgen.grading.oracle.batches import Batches
 from kernelgen.grading.oracle.calls import unless_forged
 from kernelgen.grading.oracle.device import OracleArena, Probe
-from kernelgen.grading.oracle.reference import Reference
 from kernelgen.grading.timing.batch import BatchRun
 from kernelgen.grading.timing.clock import Clock
 from kernelgen.grading.verdict import Status
@@ -39,7 +39,7 @@ class Desk:
     def __init__(self, problem: Problem = PROBLEM) -> None:
         (main, *_) = problem.all_cases()
         source = problem.reference_source(main, "cpu")
-        self.reference = Reference(
+        self.reference = oracle_reference(
             name="main", source=source, device="cpu", seed=b"s", batch_independent=True
         )
         clock = Clock("cpu")

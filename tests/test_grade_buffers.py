@@ -2,12 +2,12 @@
 
 import pytest
 import torch
+from oracle_references import oracle_reference
 from torch import nn
 
 from kernelgen.grading.candidate.parameters import give
 from kernelgen.grading.oracle.calls import OracleCalls
 from kernelgen.grading.oracle.device import OracleArena, OracleMemory
-from kernelgen.grading.oracle.reference import Reference
 from kernelgen.grading.timing.clock import Clock
 from kernelgen.grading.verdict import Status
 from kernelgen.grading.wire import messages as m
@@ -42,7 +42,7 @@ class Case:
     """A case that is open in an oracle, after the inputs of its first call were made."""
 
     def __init__(self, *, eval_mode: bool = False) -> None:
-        self.reference = Reference(
+        self.reference = oracle_reference(
             name="main",
             source=SOURCE,
             device="cpu",

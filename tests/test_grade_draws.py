@@ -6,6 +6,7 @@ import random
 import msgspec
 import pytest
 import torch
+from oracle_references import oracle_reference
 
 from kernelgen.grading.correctness.compare import compare, relative_reference_error
 from kernelgen.grading.oracle import exact
@@ -54,7 +55,7 @@ def made(forward: str, *, eval_mode: bool = False) -> Reference:
         "def get_inputs(): return [torch.randn(64, 8)]\n"
         "def get_init_inputs(): return []\n"
     )
-    return Reference(
+    return oracle_reference(
         name="main",
         source=source,
         device="cpu",

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 import torch
+from oracle_references import oracle_reference
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map_only
@@ -61,7 +62,7 @@ def reference_of(
     source = SOURCE.format(
         constructor=constructor, arguments=arguments, forward=forward, inputs=inputs
     )
-    return Reference(
+    return oracle_reference(
         name="main",
         source=source,
         device="cpu",

@@ -6,6 +6,7 @@ from collections.abc import Callable
 import msgspec
 import pytest
 import torch
+from oracle_references import oracle_reference
 from torch.nn import functional
 
 from kernelgen.errors import UserError
@@ -83,7 +84,7 @@ def get_inputs():
 def get_init_inputs():
     return []
 """
-    return Reference(
+    return oracle_reference(
         name="main",
         source=source,
         device="cpu",
@@ -302,7 +303,7 @@ def get_inputs():
 def get_init_inputs():
     return []
 """
-    one = Reference(
+    one = oracle_reference(
         name="main",
         source=source,
         device="cpu",

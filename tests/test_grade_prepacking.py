@@ -3,12 +3,12 @@
 from pathlib import Path
 
 import torch
+from oracle_references import oracle_reference
 from torch import nn
 from warm_lane import graded, until_timed
 
 from kernelgen.grading.candidate.parameters import give
 from kernelgen.grading.options import GradeOptions
-from kernelgen.grading.oracle.reference import Reference
 from kernelgen.grading.verdict import Status, Verdict
 from kernelgen.grading.wire.messages import ReferenceState
 from kernelgen.grading.wire.module_state import Definitions, state_of
@@ -111,7 +111,7 @@ def test_other_parameters_are_drawn_as_the_first_were() -> None:
         "def get_inputs(): return [torch.rand(40)]\n"
         "def get_init_inputs(): return []\n"
     )
-    reference = Reference(
+    reference = oracle_reference(
         name="main", source=source, device="cpu", seed=b"s", batch_independent=False
     )
     before = {name: tensor.clone() for name, tensor in reference.state()}

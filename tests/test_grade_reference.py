@@ -4,6 +4,7 @@ import time
 
 import pytest
 import torch
+from oracle_references import oracle_reference
 
 from kernelgen.grading.correctness.compare import compare, relative_reference_error
 from kernelgen.grading.oracle import exact, footprint
@@ -43,7 +44,7 @@ def made(  # noqa: PLR0913 (the parts of a problem, each with a default)
     source = SOURCE.format(
         forward=forward, constructor=constructor, inputs=inputs, arguments=arguments
     )
-    return Reference(
+    return oracle_reference(
         name="main", source=source, device="cpu", seed=seed, batch_independent=batch_independent
     )
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import torch
+from oracle_references import oracle_reference
 from torch.nn.functional import group_norm, linear
 
 from kernelgen.grading.oracle import rounded_operands
@@ -45,7 +46,7 @@ Solution = Callable[[Any, torch.Tensor], Any]
 
 def made(forward: str, inputs: str, constructor: str = "pass") -> Reference:
     source = SOURCE.format(constructor=constructor, forward=forward, inputs=inputs)
-    return Reference(
+    return oracle_reference(
         name="main", source=source, device="cpu", seed=b"seed", batch_independent=False
     )
 

@@ -14,7 +14,6 @@ from kernelgen.report.progress import (
     Reporter,
     Said,
     progress,
-    progress_of,
     verdict_said,
 )
 
@@ -193,7 +192,7 @@ def say(result: int) -> Said:
 def test_of_hundreds_a_terminal_keeps_what_is_not_expected(terminal: bool) -> None:  # noqa: FBT001
     file = io.StringIO()
     console = Console(file=file, width=60, force_terminal=terminal, color_system=None)
-    with progress_of(console, say, brief=True) as reporter:
+    with progress(console, say, brief=True) as reporter:
         reporter.begin(["a.py", "b.py"])
         for index in range(2):
             reporter.phase(index, "building")
@@ -206,7 +205,7 @@ def test_of_hundreds_a_terminal_keeps_what_is_not_expected(terminal: bool) -> No
 def test_a_search_adds_what_it_tries() -> None:
     file = io.StringIO()
     console = Console(file=file, width=80)
-    with progress_of(console, say, verbose=True) as reporter:
+    with progress(console, say, verbose=True) as reporter:
         for number in range(2):
             index = reporter.add(f"threads={number}.5")
             reporter.phase(index, "timing")

@@ -131,8 +131,8 @@ def test_a_time_that_the_host_decides_has_a_star() -> None:
 
 
 def test_names_that_clash_are_paths() -> None:
-    assert short_names(["a/x.py", "b/y.py", "a/x.py"]) == ["x", "y", "x"]
-    assert short_names(["a/x.py", "b/x.py"]) == ["a/x.py", "b/x.py"]
+    assert short_names(["a/x.py", "b/y.py", "a/x.py"]) == {"a/x.py": "x", "b/y.py": "y"}
+    assert list(short_names(["a/x.py", "b/x.py"]).values()) == ["a/x.py", "b/x.py"]
     assert "\na/x.py " in shown(run_of(passed("a/x.py"), passed("b/x.py")))
 
 

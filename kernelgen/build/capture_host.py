@@ -19,6 +19,7 @@ from types import ModuleType
 from kernelgen.build.recipe import Recipe, read_recipe
 from kernelgen.build.source import CaptureFailure, CaptureReply, CaptureRequest, Phase
 from kernelgen.build.torch_build import settle_builds, skip_precompiling
+from kernelgen.errors import line_in
 from kernelgen.solution.file import read_solution
 from kernelgen.solution.importing import import_file
 
@@ -134,25 +135,6 @@ def _call(module: ModuleType, name: str) -> list[object]:
     return list(function()) if function is not None else []
 
 
-def _failure(error: BaseException, solution: str, *, in_build: bool = False) -> CaptureFailure:
-    lines = [
-        frame.lineno
-        for frame in traceback.extract_tb(error.__traceback__)
-        if frame.filename == solution
-    ]
-    line = lines[-1] if lines else None
-    if isinstance(error, SyntaxError) and error.filename == solution:
-        line = error.lineno
-    message = error.msg if isinstance(error, SyntaxError) else str(error)
-    return CaptureFailure(
-        phase=getattr(error, "phase", "import"),
-        type=type(error).__name__,
-        message=message,
-        line=line,
-        in_build=in_build,
-    )
-
-
 def _refused_by_torch(error: BaseException, cpp_extension: ModuleType) -> bool:
     # A call that does not fit a function's signature fails in the recorder's frame, any other
     # refusal inside torch's file.
@@ -185,7 +167,13 @@ def capture(request: CaptureRequest) -> CaptureReply:
         # A stand-in cannot compute: once a build was recorded, what fails later says nothing.
         in_build = _refused_by_torch(error, cpp_extension)
         if not recorder.recipes or in_build:
-            failure = _failure(error, request.solution, in_build=in_build)
+            failure = CaptureFailure(
+                phase=getattr(error, "phase", "import"),
+                type=type(error).__name__,
+                message=error.msg if isinstance(error, SyntaxError) else str(error),
+                line=line_in(error, request.solution),
+                in_build=in_build,
+            )
     return CaptureReply(recipes=tuple(recorder.recipes), failure=failure)
 
 

@@ -72,9 +72,7 @@ def _best(generated: list[str], here: int, texts: list[str]) -> int | None:
     if len(equal) > _MOST_EQUAL:
         return None
     scored = sorted(((_run(generated, here, texts, at), at) for at in equal), reverse=True)
-    if not scored:
-        return None
-    if len(scored) > 1 and scored[0][0] == scored[1][0]:
+    if not scored or (len(scored) > 1 and scored[0][0] == scored[1][0]):
         return None
     return scored[0][1]
 

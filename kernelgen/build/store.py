@@ -9,14 +9,14 @@ import contextlib
 import hashlib
 import os
 import re
-import tempfile
 import time
 from pathlib import Path
+
+from kernelgen.destination import UNFINISHED, replace_whole
 
 _LIMIT_BYTES = 2 << 30
 _CHECK_BYTES = hashlib.sha256().digest_size
 _ENTRY = re.compile(r"[0-9a-f]{64}")
-_UNFINISHED = "unfinished-"
 _ABANDONED_AFTER_S = 3600.0
 
 
@@ -47,15 +47,7 @@ class BuildStore:
         Raises:
             OSError: the disk is full, or the folder cannot be written.
         """
-        descriptor, name = tempfile.mkstemp(prefix=_UNFINISHED, dir=self._folder)
-        fresh = Path(name)
-        try:
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(hashlib.sha256(data).digest() + data)
-            fresh.replace(self._folder / key)
-        except BaseException:
-            fresh.unlink(missing_ok=True)
-            raise
+        replace_whole(self._folder / key, hashlib.sha256(data).digest() + data)
         self._trim()
 
     def _trim(self) -> None:
@@ -66,7 +58,7 @@ class BuildStore:
                 found = entry.stat(follow_symlinks=False)
                 if _ENTRY.fullmatch(entry.name):
                     entries.append((found.st_mtime, found.st_size, entry.path))
-                elif entry.name.startswith(_UNFINISHED) and found.st_mtime < abandoned:
+                elif entry.name.startswith(UNFINISHED) and found.st_mtime < abandoned:
                     Path(entry.path).unlink(missing_ok=True)
         held = sum(size for _, size, _ in entries)
         for _, size, path in sorted(entries):

@@ -207,11 +207,8 @@ TOOL_PLACES = "CUDA_HOME, CUDA_PATH, PATH, beside nvcc, /usr/local/cuda"
 
 def find_cuda_tool(name: str, environment: Mapping[str, str] = os.environ) -> Path | None:
     """Return a program from CUDA_HOME, CUDA_PATH, PATH, beside nvcc or /usr/local/cuda, or None."""
-    for folder in tool_folders(environment):
-        found = shutil.which(name, path=folder)
-        if found is not None:
-            return Path(found)
-    return None
+    found = shutil.which(name, path=os.pathsep.join(tool_folders(environment)))
+    return None if found is None else Path(found)
 
 
 def tool_folders(environment: Mapping[str, str]) -> Iterator[str]:

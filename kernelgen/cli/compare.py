@@ -1,6 +1,7 @@
 """`kernelgen compare`: what got faster, slower, broke or was mended between two runs."""
 
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -17,6 +18,7 @@ from kernelgen.report.json_report import read_run
 @click.argument("new", type=options.PATH, metavar="NEW.json")
 @click.option(
     "--bound",
+    "bound_percent",
     type=options.Number("percentage"),
     default=2.0,
     show_default=True,
@@ -31,15 +33,8 @@ from kernelgen.report.json_report import read_run
 @click.option(
     "-q", "--quiet", is_flag=True, help="Only rows that are a reason to fail, and the sums."
 )
-def command(  # noqa: PLR0913 - one parameter an option
-    old: Path,
-    new: Path,
-    *,
-    bound: float,
-    across_devices: bool,
-    models: bool,
-    json: Path | None,
-    quiet: bool,
+def command(
+    old: Path, new: Path, *, models: bool, json: Path | None, quiet: bool, **how: Any
 ) -> int:
     """Compare two reports that `kernelgen grade --json` wrote, of one code or of two models.
 
@@ -50,13 +45,7 @@ def command(  # noqa: PLR0913 - one parameter an option
     bound, 2 a mistake in the command or runs that cannot be compared, 3 a solution that passed
     could not be judged again.
     """
-    found = compare(
-        read_run(old),
-        read_run(new),
-        bound_percent=bound,
-        across_devices=across_devices,
-        models=models,
-    )
+    found = compare(read_run(old), read_run(new), models=models, **how)
     if models:
         show_and_write(found, lambda console: show_models(found, console), json)
         return ExitCode.OK

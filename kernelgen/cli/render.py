@@ -12,7 +12,7 @@ from kernelgen.engines.architectures import ARCHITECTURES, DEFAULT_ARCHITECTURE
 from kernelgen.errors import ExitCode, KernelgenFault, UserError
 from kernelgen.kernelbench.generated import file_name
 from kernelgen.problem.library import all_problems, load_problem
-from kernelgen.problem.record import Backend, Problem
+from kernelgen.problem.record import Backend
 from kernelgen.problem.schedules import architecture_of
 from kernelgen.rendering.files import SOLUTION_FOLDERS, difference, write_if_different
 from kernelgen.rendering.solution import render, render_reference
@@ -119,10 +119,18 @@ def command(  # noqa: PLR0913 - one parameter an option
     if everything == bool(names):
         raise click.UsageError("give either problems or --all")
     problems = all_problems() if everything else tuple(map(load_problem, names))
-    if output is not None and len(problems) > 1:
-        raise click.UsageError("-o takes one problem at a time")
+    several, unnamed = len(problems) > 1, output in {None, STDOUT}
+    mistakes = {
+        "-o takes one problem at a time": output is not None and several,
+        "--set changes solutions; a reference is the problem as it is": reference and settings,
+        "--reference takes one problem at a time": reference and several,
+        "--reference --check needs -o FILE": reference and check and unnamed,
+    }
+    if wrong := [text for text, made in mistakes.items() if made]:
+        raise click.UsageError(wrong[0])
     if reference:
-        _reference(problems, output, backend, settings, check=check)
+        text = render_reference(problems[0], backend or "cuda")
+        _finish({output or STDOUT: text}, check=check)
         return ExitCode.OK
     backends: list[Backend] = [backend or "cuda"]
     if everything and check and backend is None and output is None and arch is None:
@@ -167,23 +175,6 @@ def _run_folder(
     also = f", {without} of them without a kernel of their own" if without else ""
     click.echo(f"{rendered} of {len(files)} problems rendered{also}", err=True)
     return code
-
-
-def _reference(
-    problems: tuple[Problem, ...],
-    output: Path | None,
-    backend: Backend | None,
-    settings: dict[str, str],
-    *,
-    check: bool,
-) -> None:
-    if settings:
-        raise click.UsageError("--set changes solutions; a reference is the problem as it is")
-    if len(problems) > 1:
-        raise click.UsageError("--reference takes one problem at a time")
-    if check and output in {None, STDOUT}:
-        raise click.UsageError("--reference --check needs -o FILE")
-    _finish({output or STDOUT: render_reference(problems[0], backend or "cuda")}, check=check)
 
 
 def _finish(texts: dict[Path, str], *, check: bool) -> None:

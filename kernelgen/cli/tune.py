@@ -51,7 +51,7 @@ def command(  # noqa: PLR0913 - one parameter an option
     """
     from kernelgen.report.console import Line, console_for, print_line, show_and_write
     from kernelgen.report.outcome import CODE_BY_OWNER, failure_lines
-    from kernelgen.report.progress import Said, progress_of, verdict_said
+    from kernelgen.report.progress import Said, progress, verdict_said
     from kernelgen.report.run_table import show
     from kernelgen.tuning.search import Target, closing, grader, tune
 
@@ -67,7 +67,7 @@ def command(  # noqa: PLR0913 - one parameter an option
     def said(verdict: Verdict) -> Said:
         return msgspec.structs.replace(verdict_said(verdict), expected=False)
 
-    told = progress_of(console, said, quiet=quiet, verbose=verbose, brief=True)
+    told = progress(console, said, quiet=quiet, verbose=verbose, brief=True)
     with told as reporter, grader(target, reporter) as grade:
         found = tune(target, grade, budget_s)
     first = found.verdicts[0]

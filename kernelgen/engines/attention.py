@@ -25,7 +25,7 @@ from kernelgen.engines.stage import (
     step_of,
 )
 from kernelgen.engines.text.names import text_of
-from kernelgen.engines.text.stage_text import C_TYPES, StageText, body_of, definition_of, in_words
+from kernelgen.engines.text.stage_text import C_TYPES, StageText, body_of, in_words
 from kernelgen.graph.graph import MATRIX, Reference, TensorType
 
 _FUSED = "scaled_dot_product_attention.default"
@@ -113,10 +113,7 @@ class AttentionEngine(Engine[Attention]):
         body = body_of(stage.epilogue, [stage.weighed], target.backend, names)
         summary = _formula(stage, ["query", "key", "value"])
         given = {
-            "name": stage.name,
-            "definition": definition_of(stage),
             "summary": summary,
-            "turned": stage.turned,
             "depth": depth,
             "width": width,
             "g": tile_of(depth, width),
@@ -127,8 +124,6 @@ class AttentionEngine(Engine[Attention]):
             "numbers": [o for o in stage.beside if o.is_number],
             "lines": body.lines,
             "value": body.values[0],
-            "causal": stage.causal,
-            "is_safe": stage.is_safe,
         }
         idea = f"{summary}: tensor cores multiply halves, and scores are never in memory"
         return msgspec.structs.replace(text_of(stage, target.backend, idea, given), features="own")

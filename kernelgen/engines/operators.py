@@ -157,21 +157,6 @@ XY: Final = {"self": REQUIRED, "other": REQUIRED}
 _TENSOR = {"dtype": None, "layout": None, "device": None, "pin_memory": None}
 
 
-def _comparisons() -> Iterable[Operator]:
-    spelled = {
-        "eq": ("==", ""),
-        "ne": ("!=", "not_equal"),
-        "lt": ("<", "less"),
-        "le": ("<=", "less_equal"),
-        "gt": (">", "greater"),
-        "ge": (">=", "greater_equal"),
-    }
-    for name, (symbol, alias) in spelled.items():
-        aten = " ".join(f"{n}.Tensor {n}.Scalar" for n in (name, alias) if n)
-        text = f"{{self}} {symbol} {{other}}"
-        yield Operator(name, aten, XY, text, takes="any", result="bool")
-
-
 def _casts() -> Iterable[Operator]:
     layout = {"non_blocking": False, "copy": False, "memory_format": None}
     copied: dict[str, object] = {**X, **_TENSOR, "non_blocking": False, "memory_format": None}
@@ -319,7 +304,12 @@ OPERATORS: Final[tuple[Operator, ...]] = (
     Operator("masked_fill", "masked_fill.Scalar masked_fill.Tensor", {**X, "mask": REQUIRED, "value": REQUIRED}, "{mask} ? {value} : {self}", result="like"),
     Operator("nan_to_num", "nan_to_num.default", NAN_TO_NUM, "nan_to_num({self}, {nan}, {posinf}, {neginf})"),
     Operator("nan_to_num_finite", "nan_to_num.default", NAN_TO_NUM, "nan_to_num({self}, 0.0f, 3.40282347e+38f, -3.40282347e+38f)", when={"nan": None, "posinf": None, "neginf": None}),
-    *_comparisons(),
+    Operator("eq", "eq.Tensor eq.Scalar", XY, "{self} == {other}", takes="any", result="bool"),
+    Operator("ne", "ne.Tensor ne.Scalar not_equal.Tensor not_equal.Scalar", XY, "{self} != {other}", takes="any", result="bool"),
+    Operator("lt", "lt.Tensor lt.Scalar less.Tensor less.Scalar", XY, "{self} < {other}", takes="any", result="bool"),
+    Operator("le", "le.Tensor le.Scalar less_equal.Tensor less_equal.Scalar", XY, "{self} <= {other}", takes="any", result="bool"),
+    Operator("gt", "gt.Tensor gt.Scalar greater.Tensor greater.Scalar", XY, "{self} > {other}", takes="any", result="bool"),
+    Operator("ge", "ge.Tensor ge.Scalar greater_equal.Tensor greater_equal.Scalar", XY, "{self} >= {other}", takes="any", result="bool"),
     Operator("logical_and", "logical_and.default", XY, "{self} && {other}", takes="any", result="bool"),
     Operator("logical_or", "logical_or.default", XY, "{self} || {other}", takes="any", result="bool"),
     Operator("logical_xor", "logical_xor.default", XY, "bool({self}) != bool({other})", takes="any", result="bool"),

@@ -11,8 +11,8 @@ from kernelgen.engines.engine import Before, Engine, Target, Work
 from kernelgen.engines.naming import without_overload
 from kernelgen.engines.stage import Kernel, Library, Operand, Result, Stage, reads
 from kernelgen.engines.text.names import text_of
-from kernelgen.engines.text.stage_text import StageText, definition_of
-from kernelgen.graph.graph import VIEWS, Argument, Reference, TensorType, contiguous, references
+from kernelgen.engines.text.stage_text import StageText
+from kernelgen.graph.graph import Argument, Reference, TensorType, contiguous, references
 
 Kind = Literal["lstm", "gru", "rnn_tanh", "rnn_relu"]
 _GATES: Mapping[str, int] = {"lstm": 4, "gru": 3, "rnn_tanh": 1, "rnn_relu": 1}
@@ -97,11 +97,7 @@ class RecurrenceEngine(Engine[Recurrence]):
         summary = f"the states of {'both directions' if directions > 1 else 'all steps'} of "
         summary += f"{'an ' if stage.kind != 'gru' else 'a '}{stage.kind} layer"
         given = {
-            "name": stage.name,
-            "definition": definition_of(stage),
             "summary": summary,
-            "kind": stage.kind,
-            "units": stage.units,
             "directions": directions,
             "ends": _ENDS,
             "tensors": tensors,
@@ -239,18 +235,7 @@ class _Layers:
         self, aten: str, arguments: dict[str, Argument], found: TensorType, name: str = ""
     ) -> str:
         """Add an operator of torch's; return its result, which has the name if it is given."""
-        base = without_overload(aten)
-        name = name or f"{self._stage.name}_{base}_{len(self._made)}"
-        stage = Library(
-            name=name,
-            aten=aten,
-            arguments=arguments,
-            given=len(arguments),
-            results=(name,),
-            types=(found,),
-            view=base in VIEWS,
-            computes=base == "linear",
-        )
-        self._made.append(stage)
+        name = name or f"{self._stage.name}_{without_overload(aten)}_{len(self._made)}"
+        self._made.append(Library.calling(name, aten, arguments, found))
         self._types[name] = found
         return name

@@ -59,10 +59,6 @@ class ScanEngine(Engine[Scan]):
         summary += ", from the end" * stage.reverse
         summary += ", each without its own element" * stage.exclusive
         given |= {
-            "kind": stage.kind,
-            "dim": stage.dim,
-            "reverse": stage.reverse,
-            "exclusive": stage.exclusive,
             "is_rows": is_rows,
             # Along a dimension that is counted from the front, it is not the last of every rank.
             "moved": is_rows and stage.dim >= 0 and not given["spread"],

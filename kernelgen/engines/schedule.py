@@ -3,7 +3,8 @@
 Each number says which values `kernelgen tune` tries for it.
 """
 
-from typing import Annotated, get_args
+from functools import cache, partial
+from typing import Annotated, Any, get_args
 
 import msgspec
 
@@ -26,13 +27,28 @@ _BYTES_OF_WARP = 16
 _LINE_BYTES = 128
 
 
-def tried(*values: int) -> msgspec.Meta:
-    """Return the mark of a number for which these values are worth trying."""
-    return msgspec.Meta(extra={"tried": values})
+def tried(
+    *values: int, least: int | None = None, most: int | None = None, of: int = 1
+) -> msgspec.Meta:
+    """Return the mark of a number for which these values are worth trying.
+
+    It is a multiple of `of` from `least` to `most`, where that follows from no other number.
+    """
+    return msgspec.Meta(ge=least, le=most, multiple_of=of, extra={"tried": values})
+
+
+_OF_BLOCK = partial(tried, least=_WARP, most=_THREADS_LIMIT, of=_WARP)
+_OF_THREAD = partial(tried, least=_VECTOR, most=_ITEMS_LIMIT, of=_VECTOR)
+_OF_TILE = partial(tried, least=_LEAST_COLUMNS, most=_HOPPER_COLUMNS, of=8)
 
 
 class Schedule(msgspec.Struct, frozen=True, kw_only=True):
     """Launch numbers of a kernel; this one has none that anybody would change."""
+
+    def __post_init__(self) -> None:
+        for name, mark in _marks(type(self)).items():
+            if mark.le is not None:
+                _need_range(name, getattr(self, name), mark.ge, mark.le, of=mark.multiple_of)
 
 
 class RingSchedule(Schedule, frozen=True, kw_only=True):
@@ -48,8 +64,8 @@ class RingSchedule(Schedule, frozen=True, kw_only=True):
     """
 
     sets: Annotated[int, tried(1, 2)] = 2
-    workers: Annotated[int, tried(128, 256, 512)] = 256
-    vectors: Annotated[int, tried(2, 4, 5, 8)] = 4
+    workers: Annotated[int, _OF_BLOCK(128, 256, 512)] = 256
+    vectors: Annotated[int, tried(2, 4, 5, 8, least=1, most=16)] = 4
     slots: Annotated[int, tried(7, 11, 13, 14)] = 14
     ahead: Annotated[int, tried(2, 3, 4, 5)] = 4
     listeners: Annotated[int, tried(1, 2)] = 1
@@ -60,11 +76,10 @@ class RingSchedule(Schedule, frozen=True, kw_only=True):
         return self.workers * self.vectors * _VECTOR
 
     def __post_init__(self) -> None:
-        _need_block("workers", self.workers)
+        super().__post_init__()
         if self.workers.bit_count() != 1:
             raise ValueError(f"workers must be a power of two, not {self.workers}")
         _need_range("sets", self.sets, 1, _RING_WORKERS // self.workers)
-        _need_range("vectors", self.vectors, 1, 16)
         _need_range("slots", self.slots, self.sets + 2, 64)
         # Each set keeps a slice.
         _need_range("ahead", self.ahead, 1, self.slots - self.sets)
@@ -88,12 +103,8 @@ class ColumnsSchedule(Schedule, frozen=True, kw_only=True):
         ahead: chunks, a vector of each thread, that are being filled ahead of the threads.
     """
 
-    threads: Annotated[int, tried(256, 384, 448)] = 448
-    ahead: Annotated[int, tried(2, 4, 5, 6)] = 5
-
-    def __post_init__(self) -> None:
-        _need_block("threads", self.threads)
-        _need_range("ahead", self.ahead, 2, 32)
+    threads: Annotated[int, _OF_BLOCK(256, 384, 448)] = 448
+    ahead: Annotated[int, tried(2, 4, 5, 6, least=2, most=32)] = 5
 
 
 class RegistersSchedule(Schedule, frozen=True, kw_only=True):
@@ -103,10 +114,7 @@ class RegistersSchedule(Schedule, frozen=True, kw_only=True):
         items: values that a thread holds; 4 of them are one load.
     """
 
-    items: Annotated[int, tried(4, 8, 16, 32)] = 16
-
-    def __post_init__(self) -> None:
-        _need_range("items", self.items, _VECTOR, _ITEMS_LIMIT, of=_VECTOR)
+    items: Annotated[int, _OF_THREAD(4, 8, 16, 32)] = 16
 
 
 class CacheSchedule(Schedule, frozen=True, kw_only=True):
@@ -117,12 +125,8 @@ class CacheSchedule(Schedule, frozen=True, kw_only=True):
         items: values that a thread has on their way at once.
     """
 
-    threads: Annotated[int, tried(256, 512, 1024)] = 1024
-    items: Annotated[int, tried(8, 16, 32)] = 32
-
-    def __post_init__(self) -> None:
-        _need_block("threads", self.threads)
-        _need_range("items", self.items, _VECTOR, _ITEMS_LIMIT, of=_VECTOR)
+    threads: Annotated[int, _OF_BLOCK(256, 512, 1024)] = 1024
+    items: Annotated[int, _OF_THREAD(8, 16, 32)] = 32
 
 
 class CppSchedule(Schedule, frozen=True, kw_only=True):
@@ -133,11 +137,11 @@ class CppSchedule(Schedule, frozen=True, kw_only=True):
         slice: elements up to which one thread takes a whole segment, however few there are.
     """
 
-    batch: Annotated[int, tried(64, 128, 256, 512, 1024, 2048)] = 512
+    batch: Annotated[int, tried(64, 128, 256, 512, 1024, 2048, least=16, most=4096)] = 512
     slice: Annotated[int, tried(4096, 8192, 16384, 65536)] = 16384
 
     def __post_init__(self) -> None:
-        _need_range("batch", self.batch, 16, 4096)
+        super().__post_init__()
         _need_range("slice", self.slice, self.batch, _SLICE_LIMIT)
 
 
@@ -149,12 +153,8 @@ class ChainSchedule(Schedule, frozen=True, kw_only=True):
         group_rows: tiles that are visited from top to bottom before those beside them.
     """
 
-    tile_columns: Annotated[int, tried(96, 112, 128, 144, 152, 160, 168)] = 168
-    group_rows: Annotated[int, tried(4, 8, 16)] = 8
-
-    def __post_init__(self) -> None:
-        _need_range("tile_columns", self.tile_columns, _LEAST_COLUMNS, _HOPPER_COLUMNS, of=8)
-        _need_range("group_rows", self.group_rows, 1, _GROUP_ROWS_LIMIT)
+    tile_columns: Annotated[int, _OF_TILE(96, 112, 128, 144, 152, 160, 168)] = 168
+    group_rows: Annotated[int, tried(4, 8, 16, least=1, most=_GROUP_ROWS_LIMIT)] = 8
 
 
 class CppProductSchedule(Schedule, frozen=True, kw_only=True):
@@ -165,20 +165,17 @@ class CppProductSchedule(Schedule, frozen=True, kw_only=True):
             more accurate.
     """
 
-    depth: Annotated[int, tried(32, 64, 128, 256)] = 64
-
-    def __post_init__(self) -> None:
-        _need_range("depth", self.depth, 16, 4096)
+    depth: Annotated[int, tried(32, 64, 128, 256, least=16, most=4096)] = 64
 
 
 def tried_values(kind: type[Schedule]) -> dict[str, tuple[int, ...]]:
     """Return the values worth trying for each number of a schedule, in the order of the numbers."""
-    marks = ((field.name, get_args(field.type)[1]) for field in msgspec.structs.fields(kind))
-    return {name: mark.extra["tried"] for name, mark in marks}
+    return {name: mark.extra["tried"] for name, mark in _marks(kind).items()}
 
 
-def _need_block(name: str, threads: int) -> None:
-    _need_range(name, threads, _WARP, _THREADS_LIMIT, of=_WARP)
+@cache
+def _marks(kind: type[Schedule]) -> dict[str, Any]:
+    return {field.name: get_args(field.type)[1] for field in msgspec.structs.fields(kind)}
 
 
 def _need_range(name: str, value: int, least: int, most: int, *, of: int = 1) -> None:

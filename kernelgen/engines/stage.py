@@ -8,7 +8,14 @@ from typing import Literal
 
 import msgspec
 
-from kernelgen.graph.graph import NUMBER, Argument, TensorType, references, strides_of
+from kernelgen.graph.graph import NUMBER, VIEWS, Argument, Call, TensorType, references, strides_of
+
+_COMPUTES = frozenset(
+    """
+    addmm baddbmm bilinear bmm conv1d conv2d conv3d conv_transpose1d conv_transpose2d
+    conv_transpose3d einsum gru linear lstm matmul mm scaled_dot_product_attention
+    """.split()  # noqa: SIM905
+)
 
 StepValue = str | float | int | bool
 """The name of an operand or of an earlier step, or a number."""
@@ -35,7 +42,7 @@ class Operand(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     value: str
     type: TensorType
-    pattern: Literal["each", "along", "across"] = "each"
+    pattern: Literal["each", "along", "across", "number"] = "each"
     span: tuple[int, int] = (0, 0)
     flat: bool = False
 
@@ -184,34 +191,38 @@ class Kernel(msgspec.Struct, frozen=True, kw_only=True):
         return {}
 
 
-class Library(msgspec.Struct, frozen=True, kw_only=True, tag="library"):
-    """An operator that stays in torch.
+class Library(Call, frozen=True, kw_only=True, tag="library"):
+    """A call of an operator that stays in torch, by the plan's values.
 
     Attributes:
-        name: of the first result.
-        aten: `conv2d.default`.
-        arguments: by its parameters, in order; values are those of the plan.
-        given: how many of them stand in the call.
-        named: those that stand in it by name alone.
         results: names of what it returns; a part that is not used has the name "_".
         types: of the results.
-        view: it only looks at memory in another way.
-        computes: it does a product, a convolution or the like: more than to move memory.
         in_place: its result is left in its first argument's memory.
-        whole: parameters whose tensors have the result's shape: it has a single one.
     """
 
-    name: str
-    aten: str
-    arguments: dict[str, Argument]
-    given: int
-    named: tuple[str, ...] = ()
     results: tuple[str, ...]
     types: tuple[TensorType | None, ...]
-    view: bool = False
-    computes: bool = False
     in_place: bool = False
-    whole: tuple[str, ...] = ()
+
+    @property
+    def view(self) -> bool:
+        """Whether it only looks at memory in another way."""
+        return self.aten.split(".")[0] in VIEWS
+
+    @property
+    def computes(self) -> bool:
+        """Whether it does a product, a convolution or the like: more than to move memory."""
+        return self.aten.split(".")[0] in _COMPUTES
+
+    @classmethod
+    def calling(
+        cls, name: str, aten: str, arguments: dict[str, Argument], made: TensorType
+    ) -> "Library":
+        """Return the call of an operator that makes one value."""
+        given = len(arguments)
+        return cls(
+            name=name, aten=aten, arguments=arguments, given=given, results=(name,), types=(made,)
+        )
 
 
 Stage = Kernel | Library

@@ -141,21 +141,21 @@ class GradeOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     def applied_to(self, problem: Problem) -> Problem:
         """Return a problem with what was asked for in place of its own."""
-        given: dict[str, Any] = {}
-        if self.precision is not None:
-            given["precision"] = self.precision
-        if isinstance(self.tolerance, str):
-            given["rule"] = self.tolerance
-            if self.tolerance == "kernelbench":
-                precision = self.precision or problem.precision
-                given["tolerance"] = KERNELBENCH_TOLERANCE[precision]
-        elif self.tolerance is not None:
-            given["tolerance"] = self.tolerance
-        if self.require is not None:
-            given["require"] = self.require
-        asked = ("eval_mode", "gradients", "launch_overhead")
-        given |= {name: True for name in asked if getattr(self, name)}
-        return msgspec.structs.replace(problem, **given) if given else problem
+        tolerance, rule = self.tolerance, None
+        if isinstance(tolerance, str):
+            own = KERNELBENCH_TOLERANCE[self.precision or problem.precision]
+            tolerance, rule = own if tolerance == "kernelbench" else None, tolerance
+        given: dict[str, Any] = {
+            "precision": self.precision,
+            "tolerance": tolerance,
+            "rule": rule,
+            "require": self.require,
+            "eval_mode": self.eval_mode or None,
+            "gradients": self.gradients or None,
+            "launch_overhead": self.launch_overhead or None,
+        }
+        asked = {name: value for name, value in given.items() if value is not None}
+        return msgspec.structs.replace(problem, **asked)
 
     def overrides(self) -> dict[str, str]:
         """Name, by option, what was asked for in place of the problem's or the usual."""

@@ -7,7 +7,7 @@ import math
 import re
 from collections.abc import Callable, Sequence
 from math import prod
-from typing import Any, Literal, cast
+from typing import Any, Literal, TypeVar, cast
 
 import msgspec
 
@@ -24,6 +24,7 @@ VIEWS = frozenset(
     """.split()  # noqa: SIM905 - a list of words reads best as words
 )
 InputKind = Literal["input", "scalar", "parameter", "buffer", "attribute", "constant"]
+KindT = TypeVar("KindT")
 
 
 class NotPlannedError(Exception):
@@ -150,19 +151,15 @@ class GraphInput(msgspec.Struct, frozen=True, kw_only=True):
         return self.kind == "scalar"
 
 
-class Node(msgspec.Struct, frozen=True, kw_only=True):
+class Call(msgspec.Struct, frozen=True, kw_only=True):
     """A call of an operator.
 
     Attributes:
-        name: of its result.
+        name: of its result, or of the first one.
         aten: `gelu.default`; `getitem` takes a result out of several.
         arguments: all of its parameters by name, in ATen's order, defaults filled in.
         given: how many of them the call gives; the others are at their defaults.
         named: those that a call gives by name alone.
-        results: types of its results; None is one that is no tensor.
-        module: path of the layer that calls it, "" for the Model itself.
-        layer: that layer's class where it is one of torch.nn's, such as `GroupNorm`; else "".
-        draws: it takes random numbers, so that what draws after it depends on it.
         whole: parameters whose tensors have the result's shape: others may not broadcast them.
     """
 
@@ -171,22 +168,38 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
     arguments: dict[str, Argument]
     given: int
     named: tuple[str, ...] = ()
+    whole: tuple[str, ...] = ()
+
+
+class Node(Call, frozen=True, kw_only=True):
+    """A call in a forward.
+
+    Attributes:
+        results: types of its results; None is one that is no tensor.
+        module: path of the layer that calls it, "" for the Model itself.
+        layer: that layer's class where it is one of torch.nn's, such as `GroupNorm`; else "".
+        draws: it takes random numbers, so that what draws after it depends on it.
+    """
+
     results: tuple[TensorType | None, ...]
     module: str = ""
     layer: str = ""
     draws: bool = False
-    whole: tuple[str, ...] = ()
 
-    def argument(self, name: str) -> str:
-        """Return the name of the value that an argument is.
+    def take(self, name: str, kind: type[KindT]) -> KindT:
+        """Return an argument that is of a kind.
 
         Raises:
-            TypeError: it is no value.
+            TypeError: it is of another.
         """
         argument = self.arguments[name]
-        if not isinstance(argument, Reference):
+        if not isinstance(argument, kind):
             raise TypeError(f"{self.aten}: {name} is {argument!r}")
-        return argument.name
+        return argument
+
+    def argument(self, name: str) -> str:
+        """Return the name of the value that an argument is; raises TypeError if it is none."""
+        return self.take(name, Reference).name
 
     @property
     def reads(self) -> list[str]:
@@ -222,8 +235,7 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
                 ends = {self.arguments["dim0"], self.arguments["dim1"]}
                 return {d % rank for d in ends if isinstance(d, int)} == {rank - 1, rank - 2}
             case "permute.default":
-                dims = self.arguments["dims"]
-                assert isinstance(dims, tuple)
+                dims = self.take("dims", tuple)
                 order = [d % rank for d in dims if isinstance(d, int)]
                 return order == [*range(rank - 2), rank - 1, rank - 2]
             case _:

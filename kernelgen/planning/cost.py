@@ -108,7 +108,7 @@ def _cost(stage: Stage, types: dict[str, TensorType]) -> StageCost:
             return StageCost()
         read = set(references(*stage.arguments.values()))
         read_bytes = sum(types[name].bytes for name in read if name in types)
-        work = Work(flops=_flops(stage, types) if stage.computes else 0)
+        work = Work(flops=_flops(stage, types))
     else:
         by_value = {one.value: one.type for one in operands_of(stage) if not one.is_number}
         read_bytes = sum(one.bytes for one in by_value.values())

@@ -27,7 +27,8 @@ def with_updates_in_place(plan: Plan) -> Plan:
         if at is None or sum(value in old for value in reads(stages[at])) != 1:
             continue
         held = {*plan.outputs, *(v for path, v in plan.updates.items() if path != source.path)}
-        read = {v for stage in stages[at + 1 :] if not _is_view(stage) for v in reads(stage)}
+        looks = (s for s in stages[at + 1 :] if not (isinstance(s, Library) and s.view))
+        read = {value for stage in looks for value in reads(stage)}
         changed = _written(stages[at], made, source, views)
         if changed is not None and old.isdisjoint(held | read) and new.isdisjoint(held):
             stages[at], in_place[source.path] = changed, made
@@ -95,7 +96,3 @@ def _perhaps_in(value: str, stages: Iterable[Stage]) -> set[str]:
         if isinstance(stage, Library) and found.intersection(reads(stage)):
             found.update(stage.results)
     return found
-
-
-def _is_view(stage: Stage) -> bool:
-    return isinstance(stage, Library) and stage.view

@@ -10,17 +10,10 @@ from kernelgen.engines.body import Body, Waiting
 from kernelgen.engines.engine import Claim, Given
 from kernelgen.engines.gathers import Gather
 from kernelgen.engines.map import Map
-from kernelgen.engines.naming import SUMS, Names, called, without_overload
+from kernelgen.engines.naming import SUMS, Names, called
 from kernelgen.engines.reduce.record import Reduce
 from kernelgen.engines.stage import Accumulator, Kernel, Library, Result, StepValue
-from kernelgen.graph.graph import VIEWS, Argument, GraphInput, Node, Reference
-
-_COMPUTES = frozenset(
-    """
-    addmm baddbmm bilinear bmm conv1d conv2d conv3d conv_transpose1d conv_transpose2d
-    conv_transpose3d einsum gru linear lstm matmul mm scaled_dot_product_attention
-    """.split()  # noqa: SIM905
-)
+from kernelgen.graph.graph import Argument, GraphInput, Node, Reference
 
 
 class Making:
@@ -88,11 +81,8 @@ class Making:
 
     def library(self, node: Node, arguments: dict[str, Argument]) -> Library:
         """Return the stage of a node that torch computes."""
-        base = without_overload(node.aten)
         first = next(iter(node.arguments.values()), None)
-        if base in VIEWS and isinstance(first, Reference) and first.name in self._called:
-            self._called[node.name] = self._called[first.name]
-        return Library(
+        stage = Library(
             name=node.name,
             aten=node.aten,
             arguments=arguments,
@@ -100,10 +90,11 @@ class Making:
             named=node.named,
             results=result_names(node),
             types=node.results,
-            view=base in VIEWS,
-            computes=base in _COMPUTES,
             whole=node.whole if len(node.results) == 1 else (),
         )
+        if stage.view and isinstance(first, Reference) and first.name in self._called:
+            self._called[node.name] = self._called[first.name]
+        return stage
 
     def _results(self, values: tuple[str, ...], of: Iterable[StepValue]) -> tuple[Result, ...]:
         return tuple(

@@ -1,7 +1,6 @@
 """A problem's plan, with the numbers that follow sizes of its inputs read when it runs."""
 
 from collections.abc import Iterable
-from typing import NamedTuple
 
 import msgspec
 
@@ -41,32 +40,30 @@ def plan_of_problem(
     traced = graph_of(problem, main, device)
     choices = choices_of(traced, problem.algebra)
     try:
-        found = _shared(problem, main, device, traced, choices)
+        found = _shared(_Traces(problem, main, device, traced, choices))
     except ProblemError:
         if not choices.means:
             raise
         # Other means and sums may come first at the sizes of another case.
         choices = choices._replace(means={})
-        found = _shared(problem, main, device, traced, choices)
+        found = _shared(_Traces(problem, main, device, traced, choices))
     plan = msgspec.structs.replace(found.plan, identities=choices.identities)
     plan = with_engines(plan, arch if device == "cuda" else None)
     return msgspec.structs.replace(found, plan=plan)
 
 
-def _shared(
-    problem: Problem, main: Case, device: Device, traced: Graph, choices: Choices
-) -> ProblemPlan:
+def _shared(traces: "_Traces") -> ProblemPlan:
     """Return the plan of all cases, with the engines that every device has."""
-    graph = _with_sizes(problem, main, device, traced, choices)
+    problem, graph = traces.problem, _with_sizes(traces)
     plan = plan_of_simple(graph)
     free: set[str] = set()
     bound = plan.bound
     skeleton = _skeleton(plan)
-    cases = graphs_of(problem, [(case, None) for case in problem.cases], device)
+    cases = graphs_of(problem, [(case, None) for case in problem.cases], traces.device)
     for case, found in zip(problem.cases, cases, strict=True):
         if isinstance(found, ProblemError):
             raise found
-        other = sizes_like(graph, simplified(found, choices))
+        other = sizes_like(graph, simplified(found, traces.choices))
         if difference := _difference(skeleton, _skeleton(plan_of_simple(other))):
             message = f"its plan is not the main case's, which a file is rendered for: {difference}"
             raise ProblemError(problem.path, None, f"cases.{case.name}", message)
@@ -97,15 +94,15 @@ def _with_alike(source: GraphInput, sizes: dict[tuple[str, int], int]) -> GraphI
     return msgspec.structs.replace(source, size=msgspec.structs.replace(source.size, alike=alike))
 
 
-class _Traces(NamedTuple):
+class _Traces:
     """A case's graph as it is traced and simplified, and traces of it with other sizes."""
 
-    problem: Problem
-    case: Case
-    device: Device
-    choices: Choices
-    traced: Graph
-    main: Graph
+    def __init__(
+        self, problem: Problem, case: Case, device: Device, traced: Graph, choices: Choices
+    ) -> None:
+        self.problem, self.case, self.device = problem, case, device
+        self.traced, self.choices = traced, choices
+        self.main = simplified(traced, choices)
 
     def resized(self, *ways: Resize) -> list[Graph | None]:
         """Return a graph for each way, or None where there is none."""
@@ -129,15 +126,12 @@ class _Traces(NamedTuple):
         return graph
 
 
-def _with_sizes(
-    problem: Problem, case: Case, device: Device, traced: Graph, choices: Choices
-) -> Graph:
+def _with_sizes(traces: _Traces) -> Graph:
     """Return a case's graph with its sizes, those bound that cannot be read or changed."""
-    main = graph = simplified(traced, choices)
-    traces = _Traces(problem, case, device, choices, traced, main)
+    graph = traces.main
     everywhere = dimensions_of(graph)
     # Twice nothing is nothing.
-    known = {0, 1} if 1 in main.decided else {0}
+    known = {0, 1} if 1 in graph.decided else {0}
     bound = {place for place, size in everywhere.items() if size in known}
     for resize in resizes_of(graph):
         found = traces.read(graph, [resize])

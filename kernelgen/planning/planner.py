@@ -139,8 +139,7 @@ class _Planner:
     def _part(self, node: Node) -> bool:
         if node.aten != "getitem":
             return False
-        value, index = node.argument("value"), node.arguments["index"]
-        assert isinstance(index, int)
+        value, index = node.argument("value"), node.take("index", int)
         part = self._values.parts[value, index]
         if part not in self._values.types:
             return False  # the only one of a list, which torch takes out of it

@@ -58,19 +58,16 @@ def render_planned(
     kept = {n for one in made for n in one if source.module or n in source.unchanged} - found.free
     pinned, like = ({n: value for n, value in one.items() if n in kept} for one in made)
     made_with = {n: repr(value) for n, value in pinned.items()} | like
-    names = {
+    names = msgspec.structs.asdict(text) | msgspec.structs.asdict(source)
+    names |= {
         "summary": in_docstring(problem.summary.rstrip(".")),
         "backend": backend,
         "identifier": problem.identifier,
         "idea": _idea(text),
         "written_for": in_docstring(_written_for(plan, made_with)),
-        "kernels": text.kernels,
         "hopper": "own" in text.features,
-        "body": text.body,
         "forward": _forward(plan, text.arguments),
         "preamble": "import inspect" if source.module and kept else source.preamble,
-        "functional": source.functional,
-        "constructor": source.constructor,
         "pinned": _expectation(pinned, like, inherited=bool(source.module)),
     }
 

@@ -227,7 +227,7 @@ def shorten(
     return dots + text[start:]
 
 
-def short_names(paths: Sequence[str]) -> list[str]:
+def short_names(paths: Iterable[str]) -> dict[str, str]:
     """Return the names of Python files without folder and suffix, or the paths if names clash.
 
     A generated file by KernelBench's naming is `1/19 #0`: level, problem and sample.
@@ -237,7 +237,7 @@ def short_names(paths: Sequence[str]) -> list[str]:
         if found := GENERATED_NAME.fullmatch(Path(path).name):
             short[path] = "{}/{} #{}".format(*found.groups())
     unique = len(set(short.values())) == len(short)
-    return [short[path] for path in paths] if unique else list(paths)
+    return short if unique else {path: path for path in short}
 
 
 def problem_of(problem: str, solution: str) -> str:

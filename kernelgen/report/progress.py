@@ -2,8 +2,8 @@
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
-from typing import Generic, TypeVar
+from contextlib import contextmanager
+from typing import Any
 
 import msgspec
 from rich.cells import cell_len
@@ -15,8 +15,6 @@ from kernelgen.grading.verdict import Verdict
 from kernelgen.report.columns import decimal, speedup_text, tone
 from kernelgen.report.console import short_names, shorten, written
 from kernelgen.report.printable import printable_lines
-
-Result = TypeVar("Result")
 
 # Details that a result's line keeps where the rest fills the console.
 _LEAST_MORE_CELLS = 20
@@ -67,11 +65,11 @@ class Said(msgspec.Struct, frozen=True, kw_only=True):
     expected: bool = False
 
 
-Say = Callable[[Result], Said]
+Say = Callable[[Any], Said]
 """Tells what to say of a result."""
 
 
-class Reporter(Generic[Result]):
+class Reporter:
     """Tells a console what is going on: an `Observer` of any kind of result.
 
     Args:
@@ -85,7 +83,7 @@ class Reporter(Generic[Result]):
     def __init__(
         self,
         console: Console,
-        say: Say[Result],
+        say: Say,
         *,
         display: Progress | None = None,
         every_phase: bool = False,
@@ -101,7 +99,8 @@ class Reporter(Generic[Result]):
 
     def begin(self, solutions: Sequence[str]) -> None:
         """Take the names of all that is to be done; of several, show how far all of them are."""
-        self._names = [written(name, self._console) for name in short_names(solutions)]
+        names = short_names(solutions)
+        self._names = [written(names[path], self._console) for path in solutions]
         self._remaining = Remaining(len(solutions))
         if self.display is not None and len(solutions) > 1:
             self._whole = self.display.add_task("all", total=None, phase=self._remaining.how_far)
@@ -124,7 +123,7 @@ class Reporter(Generic[Result]):
         if self._every_phase:
             self._print(Text(f"{self._name(index)}: {shown}"))
 
-    def finished(self, index: int, result: Result) -> None:
+    def finished(self, index: int, result: object) -> None:
         """Print the result and how long the others will take."""
         if self._remaining is not None:
             self._remaining.done += 1
@@ -170,16 +169,31 @@ class Reporter(Generic[Result]):
             self._console.file.flush()
 
 
+def verdict_said(verdict: Verdict) -> Said:
+    """Return what the line of a verdict says: its time, or the first line of its reason."""
+    more = ""
+    if not verdict.passed:
+        more = next(iter(printable_lines(verdict.reason)), "")
+    elif verdict.timing is not None:
+        speedups = [
+            f"{speedup_text(speedup, interval=True)} {baseline}"
+            for baseline, speedup in verdict.timing.speedup.items()
+        ]
+        more = ", ".join([f"{decimal(verdict.timing.candidate_ms)} ms", *speedups])
+    word = f"{tone(verdict).sign} {verdict.status.value}"
+    return Said(word=word, style=tone(verdict).style, more=more, expected=verdict.passed)
+
+
 @contextmanager
-def progress_of(
+def progress(
     console: Console,
-    say: Say[Result],
+    say: Say = verdict_said,
     *,
     quiet: bool = False,
     verbose: bool = False,
     brief: bool = False,
-) -> Iterator[Reporter[Result]]:
-    """Give a reporter of results of some kind, until the block is left.
+) -> Iterator[Reporter]:
+    """Give a reporter of verdicts, or of other results, until the block is left.
 
     A terminal gets a live line for each thing that is being worked on. Its clock is drawn by a
     thread of this process, so nothing may call os.fork meanwhile; subprocess is safe. A pipe gets
@@ -204,25 +218,3 @@ def progress_of(
             yield Reporter(console, say, display=display, brief=brief)
     else:
         yield Reporter(console, say, every_phase=verbose, brief=brief)
-
-
-def progress(
-    console: Console, *, quiet: bool = False, verbose: bool = False
-) -> AbstractContextManager[Reporter[Verdict]]:
-    """Give an observer of grading that tells a console what is going on; see `progress_of`."""
-    return progress_of(console, verdict_said, quiet=quiet, verbose=verbose)
-
-
-def verdict_said(verdict: Verdict) -> Said:
-    """Return what the line of a verdict says: its time, or the first line of its reason."""
-    more = ""
-    if not verdict.passed:
-        more = next(iter(printable_lines(verdict.reason)), "")
-    elif verdict.timing is not None:
-        speedups = [
-            f"{speedup_text(speedup, interval=True)} {baseline}"
-            for baseline, speedup in verdict.timing.speedup.items()
-        ]
-        more = ", ".join([f"{decimal(verdict.timing.candidate_ms)} ms", *speedups])
-    word = f"{tone(verdict).sign} {verdict.status.value}"
-    return Said(word=word, style=tone(verdict).style, more=more, expected=verdict.passed)

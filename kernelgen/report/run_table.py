@@ -88,8 +88,7 @@ def _columns(run: Run) -> Iterator[Column[Verdict]]:
 
 
 def _names(run: Run) -> dict[str, str]:
-    paths = [verdict.solution for verdict in run.verdicts]
-    names = dict(zip(paths, short_names(paths), strict=True))
+    names = short_names(verdict.solution for verdict in run.verdicts)
     # Where no two share a name, KernelBench's have room for their problem's.
     told = {
         v.solution: kernelbench_name(v.problem, v.solution)
@@ -124,8 +123,7 @@ def _closing(run: Run, *, verbose: bool) -> Iterator[Line]:
 
 def _warnings(passed: list[Verdict]) -> Iterator[Line]:
     """Yield a line for each warning of passes, with the solutions that it is true of."""
-    paths = [verdict.solution for verdict in passed]
-    names = dict(zip(paths, short_names(paths), strict=True))
+    names = short_names(verdict.solution for verdict in passed)
     found: dict[str, list[str]] = {}
     for verdict in passed:
         for warning in verdict.warnings:

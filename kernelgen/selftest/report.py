@@ -13,7 +13,8 @@ from kernelgen.report.columns import Tone
 from kernelgen.report.console import Column, Line, indented, print_line, print_table
 from kernelgen.report.outcome import place
 from kernelgen.report.printable import printable_lines
-from kernelgen.report.progress import Reporter, Said, progress_of
+from kernelgen.report.progress import Reporter, Said
+from kernelgen.report.progress import progress as progress_of
 from kernelgen.selftest.corpus import Candidate, Kind, attack_classes
 
 _REASON_LINES = 6
@@ -53,7 +54,7 @@ def exit_code(run: Run) -> ExitCode:
     return ExitCode.CANDIDATE_FAILED if missed else ExitCode.OK
 
 
-def progress(console: Console, *, quiet: bool) -> AbstractContextManager[Reporter[Verdict]]:
+def progress(console: Console, *, quiet: bool) -> AbstractContextManager[Reporter]:
     """Give what tells a console of each verdict, such as `[2/9] wrong_mean: ✓ as expected (3.1 s)`.
 
     There are hundreds: on a terminal, only what is not as expected leaves a line behind.

@@ -26,7 +26,7 @@ _SHOWN_CHARACTERS = 200
 class _Comparing:
     """An observer that compares each verdict with its file's header as soon as it is there."""
 
-    def __init__(self, candidates: Sequence[Candidate], reporter: Reporter[Verdict]) -> None:
+    def __init__(self, candidates: Sequence[Candidate], reporter: Reporter) -> None:
         self._candidates, self._reporter = candidates, reporter
         self.verdicts: list[Verdict] = []
 
@@ -49,7 +49,7 @@ class _Comparing:
         self._reporter.finished(index, verdict)
 
 
-def selftest(selection: Selection, reporter: Reporter[Verdict], *, seed: int, jobs: int) -> Run:
+def selftest(selection: Selection, reporter: Reporter, *, seed: int, jobs: int) -> Run:
     """Grade candidates in an order that the seed draws; compare each verdict with its header.
 
     Returns:

@@ -17,9 +17,9 @@ from kernelgen.grading.options import GradeOptions, Phase
 from kernelgen.grading.queue.job import AnyLane, Job, LaneLost, LaneStopped, release
 from kernelgen.grading.queue.journal import Journal
 from kernelgen.grading.supervisor.crew import Crew
-from kernelgen.grading.supervisor.file_grading import FileGrading
 from kernelgen.grading.verdict import Verdict
 from kernelgen.service import node
+from kernelgen.service.far_lane import FarLane
 from kernelgen.service.joining import import_ray, join
 from kernelgen.service.node import Facts
 
@@ -201,28 +201,16 @@ class Cluster(Crew):
         self._ray.kill(worker)
 
 
-class _RayLane:
+class _RayLane(FarLane):
     """A lane whose files are graded by a worker of the cluster, which it may share with others."""
 
     def __init__(self, ray: Any, worker: Any, found: Facts, *, builds_apart: bool) -> None:
-        self.environment: dict[str, Any] = {}
+        super().__init__()
         self._ray, self._worker, self._found = ray, worker, found
         self._builds_apart = builds_apart
-        self._stopped = threading.Event()
 
-    def cancel(self, stop: threading.Event) -> None:
-        """End the file that was given this event."""
-        stop.set()
-
-    def stop(self) -> None:
-        """Wait no longer; what runs ends with the worker."""
-        self._stopped.set()
-
-    def grade_one(self, job: Job, number: int, phase: Phase, *, stop: threading.Event) -> Verdict:
+    def grade_ready(self, ready: Job, number: int, phase: Phase, stop: threading.Event) -> Verdict:
         """Grade a file; raises LaneStopped, and LaneLost where the worker is gone."""
-        ready = FileGrading(job, number, phase, stop).prepared()
-        if isinstance(ready, Verdict):
-            return ready
         phase(f"on {self._found.host}")
         errors = self._ray.exceptions
         try:

@@ -17,10 +17,10 @@ from kernelgen.grading.options import Phase
 from kernelgen.grading.queue.job import AnyLane, Job, LaneStopped, release
 from kernelgen.grading.queue.journal import Journal
 from kernelgen.grading.supervisor.crew import Crew
-from kernelgen.grading.supervisor.file_grading import FileGrading
 from kernelgen.grading.verdict import Verdict
 from kernelgen.problem.library import load_problem
 from kernelgen.problem.record import Problem
+from kernelgen.service.far_lane import FarLane
 from kernelgen.service.questions import JobState, Offer, Request, Rules, kernelbench_name
 
 _TIMEOUT_S = 30.0
@@ -106,27 +106,16 @@ class _Service:
         return found
 
 
-class _RemoteLane:
+class _RemoteLane(FarLane):
     """A lane whose files are graded by a service."""
 
     def __init__(self, service: _Service, offer: Offer) -> None:
-        self.environment: dict[str, Any] = {}
+        super().__init__()
         self._service, self._offer = service, offer
-        self._stopped = threading.Event()
 
-    def cancel(self, stop: threading.Event) -> None:
-        """Wait for a file no longer; the service keeps its verdict."""
-        stop.set()
-
-    def stop(self) -> None:
-        """Wait no longer."""
-        self._stopped.set()
-
-    def grade_one(self, job: Job, number: int, phase: Phase, *, stop: threading.Event) -> Verdict:
-        """Grade a file; raises LaneStopped."""
-        ready = FileGrading(job, number, phase, stop).prepared()
-        if isinstance(ready, Verdict):
-            return ready
+    def grade_ready(self, ready: Job, number: int, phase: Phase, stop: threading.Event) -> Verdict:
+        """Grade a file; raises LaneStopped. The service keeps the verdict of one that is left."""
+        del number
         try:
             request = _request(ready, self._offer)
         except UserError as error:

@@ -11,12 +11,12 @@ import selectors
 import signal
 import struct
 import time
-import traceback
 import warnings
 from typing import IO
 
 import msgspec
 
+from kernelgen.errors import line_in
 from kernelgen.graph.graph import Graph
 from kernelgen.graph.sizes import Resize, resizes_of
 from kernelgen.problem.record import Precision
@@ -250,12 +250,7 @@ def _reply(asked: Trace) -> Reply:
     except WrongInputsError as error:
         return Refused(kind="inputs", message=str(error))
     except BaseException as error:  # noqa: BLE001 - the problem's code may raise anything
-        line, kind = 0, type(error).__name__
-        for of, number in traceback.walk_tb(error.__traceback__):
-            if of.f_code.co_filename == SOURCE_NAME:
-                line = number
-        if isinstance(error, SyntaxError) and error.filename == SOURCE_NAME:
-            line = error.lineno or 0
+        line, kind = line_in(error, SOURCE_NAME) or 0, type(error).__name__
         missing = error.name if isinstance(error, ModuleNotFoundError) else None
         words = (str(error).strip().splitlines() or [""])[0]
         if not line and isinstance(error, Exception):

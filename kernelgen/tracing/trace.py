@@ -205,19 +205,16 @@ def _recurrences_by_shape() -> Iterator[None]:
 
     torch finds them by going through the whole sequence, step by step: 20 s for a GRU of 512.
     """
-    kept = []
-    for name in ("gru", "lstm", "rnn_relu", "rnn_tanh"):
-        operator = getattr(torch.ops.aten, name).input
-        kept.append((operator, dict(operator.py_kernels)))
-        for key in (DispatchKey.Autograd, DispatchKey.CompositeImplicitAutograd):
-            operator.py_kernels[key] = _recurrent
-        operator._dispatch_cache.clear()  # noqa: SLF001 - where the one before is remembered
-    try:
+    keys = (DispatchKey.Autograd, DispatchKey.CompositeImplicitAutograd)
+    with contextlib.ExitStack() as after:
+        for name in ("gru", "lstm", "rnn_relu", "rnn_tanh"):
+            operator = getattr(torch.ops.aten, name).input
+            forget = operator._dispatch_cache.clear  # noqa: SLF001 - it remembers the one before
+            after.callback(forget)
+            after.callback(operator.py_kernels.update, dict(operator.py_kernels))
+            operator.py_kernels.update(dict.fromkeys(keys, _recurrent))
+            forget()
         yield
-    finally:
-        for operator, kernels in kept:
-            operator.py_kernels.update(kernels)
-            operator._dispatch_cache.clear()  # noqa: SLF001
 
 
 def _recurrent(inputs: torch.Tensor, state: Any, *others: Any) -> tuple[torch.Tensor, ...]:

@@ -179,7 +179,7 @@ def clearly_below(one: Verdict, other: Verdict) -> bool:
 
 
 @contextmanager
-def grader(target: Target, reporter: Reporter[Verdict]) -> Iterator[Grade]:
+def grader(target: Target, reporter: Reporter) -> Iterator[Grade]:
     """Give what grades a text with the grader's own processes and clock, until the block is left.
 
     All texts share what the processes are started from, and so what that has imported.

@@ -29,7 +29,7 @@ from kernelgen.engines.stage import Kernel, Library, Operand, Result, Stage, Ste
 from kernelgen.engines.text.finish import OF, finish_names
 from kernelgen.engines.text.names import text_of
 from kernelgen.engines.text.reading import Reading
-from kernelgen.engines.text.stage_text import StageText, body_of, definition_of, filled, in_words
+from kernelgen.engines.text.stage_text import StageText, body_of, filled, in_words
 from kernelgen.graph.graph import Reference
 
 _LEAST_RESULTS = 1 << 20  # about the smallest that were timed
@@ -171,12 +171,9 @@ class ConvolutionEngine(Engine[Convolution]):
                 + f"{OF}{o.name}_size == {o.size} && "
                 for o in spread
             ],
-            "tail": tail,
             "late": late,
             "out": out,
             "keeps": len(stage.result.type.shape) == len(stage.shape),
-            "name": stage.name,
-            "definition": definition_of(stage),
             "summary": summary,
             "what": "\n// ".join(wrap(f"{what}.", 97, break_long_words=False)),
             "g": g,
@@ -187,10 +184,7 @@ class ConvolutionEngine(Engine[Convolution]):
             "f": few,
             "tiles": few or tiling,
             "d": strips_of(g) if stage.way == "direct" else None,
-            "way": stage.way,
             "depth": STAGE_DEPTH,
-            "dims": stage.dims,
-            "extra": stage.extra,
         }
         made = text_of(stage, target.backend, f"{summary}: {_HOW[stage.way]}", given)
         features: Literal["own", ""] = "own" if stage.way == "tensor" else ""

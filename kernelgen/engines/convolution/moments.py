@@ -291,17 +291,7 @@ def _mapped(
             last = len(o.type.shape) - len(shape) + first
             arguments: dict[str, Argument] = {"self": Reference(o.value)}
             arguments |= {"start_dim": first, "end_dim": last}
-            flat.append(
-                Library(
-                    name=value,
-                    aten="flatten.using_ints",
-                    arguments=arguments,
-                    given=len(arguments),
-                    results=(value,),
-                    types=(contiguous(shape),),
-                    view=True,
-                )
-            )
+            flat.append(Library.calling(value, "flatten.using_ints", arguments, contiguous(shape)))
         seen.append(msgspec.structs.replace(o, value=value, type=contiguous(shape)))
     if not steps:
         return tuple(flat)

@@ -106,9 +106,7 @@ def _gathers_channels(first: Convolution, second: Kernel) -> bool:
     """Whether a stage gathers all channels of a pixel, and a tile has them."""
     if not isinstance(second, Reduce | Segment) or first.geometry.groups > 1:
         return False
-    if isinstance(second, Segment) and second.extent is not None:
-        return False
-    if first.moments is not None:
+    if (isinstance(second, Segment) and second.extent is not None) or first.moments is not None:
         return False
     of_channels = second.dims == (len(first.shape) - first.dims - 1,)
     if not of_channels or any(a.kind not in _KINDS for a in second.accumulators):

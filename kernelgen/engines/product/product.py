@@ -103,13 +103,10 @@ class ProductEngine(Engine[Product]):
         what += f"; it becomes {_formula(stage, 'that')}." if stage.epilogue else "."
         given = finish_names(stage, MULTIPLIED, target.backend, _along) | {
             "summary": summary,
-            "aten": stage.aten,
             "what": "\n// ".join(wrap(what, 97, break_long_words=False)),
             "arch": target.arch,
-            "fast": fast,
             "schedule": target.schedule or self.schedule(stage, target.arch),
             "has_bias": has_bias,
-            "turned": stage.turned,
         }
         runs = f", in {fast.runs} runs of the depth, whose products are added up" * (fast.runs > 1)
         made = text_of(stage, target.backend, f"{summary}: {_HOW[fast.kernel]}{runs}", given)

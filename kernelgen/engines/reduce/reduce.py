@@ -207,7 +207,6 @@ def _text(stage: Reduce, backend: Backend) -> StageText:
         "inner": plan.inner_text,
         "order": plan.order,
         "whole": plan.whole,
-        "keepdim": stage.keepdim,
         "kept": plan.kept,
         "rows": plan.rows_text,
         "length": plan.length_text,

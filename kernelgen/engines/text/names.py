@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
+
 from kernelgen.engines.environment import cpp_environment, python_environment
 from kernelgen.engines.stage import Kernel, StepValue
 from kernelgen.engines.text.reading import VECTOR, Reading, reading_of
@@ -35,8 +37,6 @@ def names_of(
         return new.format(like.name, shape or "shape").replace(")", f"{end})")
 
     return {
-        "name": stage.name,
-        "definition": definition_of(stage),
         "operands": operands,
         "tensors": tensors,
         "memory": memory,
@@ -140,7 +140,7 @@ def named_results(stage: Kernel, values: Sequence[str]) -> list[dict[str, str]]:
 def text_of(
     stage: Kernel, backend: Backend, idea: str, given: dict[str, Any], way: str = ""
 ) -> StageText:
-    """Return a stage as text, by the templates of its kind, which are given names.
+    """Return a stage as text, by the templates of its kind, which are given names beside its own.
 
     `way` is another template for its kernels.
     """
@@ -149,11 +149,12 @@ def text_of(
     function = f"{kind}/{kind}.py.jinja"
     operators = [step.operator for step in stage.all_steps]
     operators += ["exp" for a in stage.accumulators if a.kind == "sumexp"]
+    names = {**msgspec.structs.asdict(stage), "definition": definition_of(stage), **given}
     return StageText(
         templates=(template, function),
         idea=idea,
-        kernel=cpp_environment().get_template(template).render(given),
-        function=python_environment().get_template(function).render(given),
+        kernel=cpp_environment().get_template(template).render(names),
+        function=python_environment().get_template(function).render(names),
         call=call_of(stage.name, stage),
         operators=tuple(dict.fromkeys(operators)),
     )

@@ -11,21 +11,17 @@ from kernelgen.engines.text.stage_text import C_TYPES
 VECTOR = 4  # neighbours that are read at once
 _MOST_IN_32_BITS = 2**32 - 1
 
-Pattern = Literal["each", "along", "across", "number"]
 
-
-class Reading(msgspec.Struct, frozen=True, kw_only=True):
-    """An operand as templates see it.
+class Reading(Operand, frozen=True, kw_only=True):
+    """An operand as templates see it: the pattern of a number is `number`.
 
     Attributes:
-        pattern: as of the plan; `number` comes by value.
         of: what stands before its name and its sizes in C, such as `a.`.
         inner, size: of an operand along some dimensions, element i / inner % size is that of i;
             of one across `size` times `inner` elements, i / (size * inner) * inner + i % inner.
             At the main shape.
         reading: how four neighbours are read: as a vector, as one element for all, or not at once.
         first, last: the span of the pattern.
-        flat: it has one dimension, whatever it reads as.
         element: the C expression that reads it in a kernel for every input.
         at: its index in a kernel for the main shape; "" of a number.
         inner_name, size_name: of these two as constants there.
@@ -33,27 +29,19 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True):
             of them, in a few instructions in place of tens.
     """
 
-    name: str
     c_type: str
     dtype: str
-    pattern: Pattern
     of: str
     inner: int
     size: int
     reading: Literal["vector", "one", "number", "none"]
     first: int
     last: int
-    flat: bool
     element: str
     at: str
     inner_name: str
     size_name: str
     index_type: Literal["unsigned", "int64_t"]
-
-    @property
-    def is_number(self) -> bool:
-        """Whether a kernel gets it by value."""
-        return self.pattern == "number"
 
     @property
     def repeats(self) -> bool:
@@ -101,7 +89,7 @@ def reading_of(
     """
     narrow = in_32_bits and prod(shape) <= _MOST_IN_32_BITS
     index_type: Literal["unsigned", "int64_t"] = "unsigned" if narrow else "int64_t"
-    pattern: Pattern = "number" if operand.is_number else operand.pattern
+    pattern = "number" if operand.is_number else operand.pattern
     first, last = operand.span
     inner = prod(shape[len(shape) + last :])
     size = prod(shape[len(shape) + first : len(shape) + last])
@@ -112,17 +100,15 @@ def reading_of(
     if pattern != "number":
         element += f"[{index_of(pattern, f'{of}{name}_inner', f'{of}{name}_size')}]"
     return Reading(
-        name=name,
+        **msgspec.structs.asdict(operand) | {"pattern": pattern},
         c_type=C_TYPES[operand.type.dtype],
         dtype=operand.type.dtype,
-        pattern=pattern,
         of=of,
         inner=inner,
         size=size,
         reading=_reading(pattern, inner, size),
         first=first,
         last=last,
-        flat=operand.flat,
         element=element,
         at="" if pattern == "number" else index_of(pattern, *constants, index_type),
         inner_name=constants[0],

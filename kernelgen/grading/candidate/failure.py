@@ -4,6 +4,7 @@ import ast
 import traceback
 from pathlib import Path
 
+from kernelgen.errors import line_in
 from kernelgen.grading.wire.device_errors import is_out_of_memory
 from kernelgen.grading.wire.messages import CandidateFailed
 
@@ -22,9 +23,7 @@ def describe_failure(
     """Turn an exception of a phase into a record; extensions are built below `scratch`."""
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if frame.filename == str(path)]
-    line = own[-1].lineno if own else None
-    if isinstance(error, SyntaxError) and error.filename == str(path):
-        line = error.lineno
+    line = line_in(error, str(path))
     in_build = _raised_in_build(error, path, line)
     return CandidateFailed(
         phase=phase,

@@ -12,7 +12,7 @@ from kernelgen.grading.kernels.tracing import busy_us_of
 from kernelgen.grading.options import BASELINES
 from kernelgen.grading.oracle.reference import Reference
 from kernelgen.grading.precision import as_torch_starts, in_words, pin, read_pins
-from kernelgen.grading.timing.clock import Clock, TimedCall
+from kernelgen.grading.timing.clock import Clock
 from kernelgen.grading.verdict import ProblemFault
 from kernelgen.grading.wire import messages as m
 from kernelgen.grading.wire.device_errors import is_device_loss
@@ -90,8 +90,11 @@ class Baselines:
             ProblemFault: the reference has changed the precision settings.
         """
         given = copied(inputs) if reference.mutates_inputs else inputs
+        function, clock = self._compiled.get(name, reference.model), self._clock
         with self._settings(name), torch.no_grad():
-            call = self._call(name, self._function(name, reference, given), given)
+            # A candidate's inputs are written right before its call. So are these, for what a
+            # device remembers of their pages to be the same.
+            call = clock.call(lambda: function(*given), lambda: _write_again(given), subject=name)
             elapsed_ms = call.finish()
         return m.BaselineTimed(elapsed_ms=elapsed_ms, host_ms=call.host_ms)
 
@@ -108,15 +111,6 @@ class Baselines:
         by_events_ms = [run(function) for _ in range(_EVENT_CALLS)]
         busy_us = busy_us_of(function, run, _EVENT_CALLS)
         return max(0.0, median(by_events_ms) * 1e3 - median(busy_us)) if busy_us else None
-
-    def _function(self, name: str, reference: Reference, given: list[Any]) -> Callable[[], Any]:
-        function = self._compiled.get(name, reference.model)
-        return lambda: function(*given)
-
-    def _call(self, name: str, function: Callable[[], Any], given: list[Any]) -> TimedCall:
-        # A candidate's inputs are written right before its call. So are these, for what a device
-        # remembers of their pages to be the same.
-        return self._clock.call(function, lambda: _write_again(given), subject=name)
 
     @contextlib.contextmanager
     def _settings(self, name: str) -> Iterator[None]:

@@ -4,7 +4,6 @@ import contextlib
 import copy
 import functools
 import hashlib
-import traceback
 import warnings
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
@@ -12,17 +11,18 @@ from typing import Any, TypeVar
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
+from kernelgen.errors import line_in
 from kernelgen.grading.oracle.randomise import randomise
 from kernelgen.grading.precision import narrow, rounded
 from kernelgen.grading.verdict import ProblemFault
 from kernelgen.grading.wire.device_errors import is_device_loss, is_out_of_memory
 from kernelgen.grading.wire.generators import SEED_OF_IMPORTS, set_generators
 from kernelgen.grading.wire.gradients import of_own_parameters, with_gradients
+from kernelgen.grading.wire.messages import CaseSource, SetUpOracle
 from kernelgen.grading.wire.module_state import Initial, held_values, initial_values, move
 from kernelgen.grading.wire.transport import at_offset_0, deposit
 from kernelgen.grading.wire.tree import Opaque, leaves, path_to
 from kernelgen.grading.wire.values import map_tensors, moved, tensors_of
-from kernelgen.problem.record import Manner
 from kernelgen.solution.importing import run_text
 from kernelgen.solution.lending import construction_source
 
@@ -35,9 +35,8 @@ class ProblemCode:
     """The code of one case on one device.
 
     Args:
-        name: of the case.
-        source: Python text that defines Model, get_inputs and get_init_inputs.
-        seed: secret; parameters and every call's inputs derive from it.
+        case: its source defines Model, get_inputs and get_init_inputs.
+        setup: parameters and every call's inputs derive from its seed, which is secret.
 
     Attributes:
         manner: with gradients, inputs end with upstream ones, and models return theirs as well.
@@ -47,22 +46,14 @@ class ProblemCode:
         ProblemFault: the source does not run.
     """
 
-    def __init__(
-        self,
-        *,
-        name: str,
-        source: str,
-        device: str,
-        seed: bytes,
-        manner: Manner,
-    ) -> None:
-        self._name, self._device, self._seed = name, device, seed
-        self.manner = manner
-        self._source, self._filename = source, f"<reference {name}>"
+    def __init__(self, case: CaseSource, setup: SetUpOracle) -> None:
+        self._name, self._device, self._seed = case.name, setup.device, bytes.fromhex(setup.seed)
+        self.manner = setup.manner
+        self._source, self._filename = case.source, f"<reference {case.name}>"
         torch.set_default_dtype(torch.float32)
         set_generators(SEED_OF_IMPORTS)
         with self.blame("the problem's code"):
-            self._module = run_text(f"reference_{name}", source, self._filename)
+            self._module = run_text(f"reference_{case.name}", case.source, self._filename)
         self.default_dtype = torch.get_default_dtype()
         self._draw_init_inputs()
         self._initial: dict[str, Initial] | None = None
@@ -231,11 +222,9 @@ class ProblemCode:
 
     def _source_line(self, error: BaseException) -> str:
         """Return the line of the problem's code that raised, or ""."""
-        frames = traceback.extract_tb(error.__traceback__)
-        lines = [frame.lineno for frame in frames if frame.filename == self._filename]
-        if not lines or lines[-1] is None:
-            return ""
-        return f"\n  {self._source.splitlines()[lines[-1] - 1].strip()}"
+        numbered = dict(enumerate(self._source.splitlines(), 1))
+        line = numbered.get(line_in(error, self._filename) or 0)
+        return "" if line is None else f"\n  {line.strip()}"
 
 
 def _listed(value: Any) -> list[Any]:

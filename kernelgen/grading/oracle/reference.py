@@ -15,12 +15,12 @@ from kernelgen.grading.precision import narrow_dtype
 from kernelgen.grading.verdict import ProblemFault
 from kernelgen.grading.wire.device_errors import is_device_loss
 from kernelgen.grading.wire.generators import generator_states
-from kernelgen.grading.wire.messages import ReferenceState
+from kernelgen.grading.wire.messages import CaseSource, ReferenceState, SetUpOracle
 from kernelgen.grading.wire.module_state import Initial, recorded_definitions, state_of, tied_names
 from kernelgen.grading.wire.transport import deposit, span_bytes
 from kernelgen.grading.wire.tree import Opaque, leaves, rebuild
 from kernelgen.grading.wire.values import copied, tensors_of
-from kernelgen.problem.record import KERNELBENCH_TOLERANCE, Manner, Rule
+from kernelgen.problem.record import KERNELBENCH_TOLERANCE
 
 # A reference that differs from itself by more than this share of its size verifies nothing. fp32
 # sums of 32768 products come to 1e-4. Bounds are at most twice the difference, and the worst of
@@ -33,13 +33,10 @@ class Reference:
     """One case's reference on one device.
 
     Args:
-        name, source, device, seed, manner: see `ProblemCode`.
-        batch_independent: whether the exact result may be computed by chunks of rows.
-        rule: what outputs are compared with.
+        case, setup: see `ProblemCode`; the setup of each candidate is the same but for its seed.
 
     Attributes:
-        name: of the case.
-        rule: the same.
+        rule, tolerance: what outputs are compared with, and how closely.
         code: the problem's, which makes its inputs.
         mutates_inputs: some call so far wrote into its inputs.
         draws: some call so far drew random numbers from a default generator.
@@ -48,21 +45,11 @@ class Reference:
         ProblemFault: the source does not run.
     """
 
-    def __init__(  # noqa: PLR0913 (a case, and what is asked for)
-        self,
-        *,
-        name: str,
-        source: str,
-        device: str,
-        seed: bytes,
-        batch_independent: bool,
-        rule: Rule = "exact",
-        manner: Manner = Manner(),  # noqa: B008 (it cannot change)
-    ) -> None:
-        self.name, self.rule, self._device = name, rule, device
+    def __init__(self, case: CaseSource, setup: SetUpOracle) -> None:
+        self.rule, self.tolerance, self._device = setup.rule, setup.tolerance, setup.device
         # A parameter's gradient is a sum over the batch.
-        self._batch_independent = batch_independent and not manner.gradients
-        self.code = ProblemCode(name=name, source=source, device=device, seed=seed, manner=manner)
+        self._batch_independent = setup.batch_independent and not setup.manner.gradients
+        self.code = ProblemCode(case, setup)
         with recorded_definitions() as self._definitions:
             self.model: torch.nn.Module = self.code.make_model("parameters")
         self.mutates_inputs = self.draws = False

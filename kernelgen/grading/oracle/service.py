@@ -122,16 +122,7 @@ class Oracle:
 
     def _reference(self, case: int) -> Reference:
         if case not in self._references:
-            source = self._setup.cases[case]
-            self._references[case] = Reference(
-                name=source.name,
-                source=source.source,
-                device=self._setup.device,
-                seed=bytes.fromhex(self._setup.seed),
-                batch_independent=self._setup.batch_independent,
-                rule=self._setup.rule,
-                manner=self._setup.manner,
-            )
+            self._references[case] = Reference(self._setup.cases[case], self._setup)
         return self._references[case]
 
     def _warm_baselines(self, message: m.WarmBaselines) -> m.BaselinesReady:
@@ -164,11 +155,10 @@ class Oracle:
         reference = self._reference(message.case)
         self._require_room(reference)
         inputs, expected = expect_sound(reference, must_have_elements=message.case == 0)
-        tolerance = self._setup.tolerance
-        trivial = trivial_answers(reference, inputs, expected, tolerance)
+        trivial = trivial_answers(reference, inputs, expected)
         note = reference.exact.note
         del inputs, expected
-        idle, untried = idle_parts(reference, tolerance, message.limit_s)
+        idle, untried = idle_parts(reference, message.limit_s)
         return m.Linted(trivial=trivial, idle=idle, untried=untried, note=note)
 
     def _open_case(self, message: m.OpenCase) -> m.CaseOpened:
@@ -181,7 +171,7 @@ class Oracle:
         construction = construction_of(reference)
         # Only the timed case has a limit.
         products = reference.products() if message.case == 0 else Products()
-        trivial = trivial_answers(reference, inputs, expected, self._setup.tolerance)
+        trivial = trivial_answers(reference, inputs, expected)
         notes = [note for note in (reference.exact.note, products.note) if note]
         notes += [f"{name} would pass too, so that agreement says little" for name in trivial]
         moved_bytes = deposit(inputs, None).total_bytes + sum(one.nbytes for one in expected.ref32)

@@ -113,20 +113,16 @@ def require_sound(reference: Reference, expected: Expected, *, must_have_element
         )
 
 
-def trivial_answers(
-    reference: Reference, inputs: list[Any], expected: Expected, tolerance: float
-) -> tuple[str, ...]:
+def trivial_answers(reference: Reference, inputs: list[Any], expected: Expected) -> tuple[str, ...]:
     """Name the answers without any computation that pass, such as `all zeros`."""
     return tuple(
         name
         for name, outputs in _predictors(reference, inputs, expected.ref32)
-        if _passes(reference, outputs, expected, tolerance)
+        if _passes(reference, outputs, expected)
     )
 
 
-def idle_parts(
-    reference: Reference, tolerance: float, limit_s: float | None = None
-) -> tuple[tuple[str, ...], int]:
+def idle_parts(reference: Reference, limit_s: float | None = None) -> tuple[tuple[str, ...], int]:
     """Name the inputs and parameters that may be ignored without a difference.
 
     A parameter is tried as all zeros and as all ones, the values of a map that is left out. Buffers
@@ -135,15 +131,15 @@ def idle_parts(
     large weights, say, may saturate what follows them, and then a bias makes no difference.
     Also returns how many there was no time to try, where they are tried for no longer than a limit.
     """
-    found, left = _idle_in_this_draw(reference, tolerance, limit_s, among=None)
+    found, left = _idle_in_this_draw(reference, limit_s, among=None)
     if found and reference.draw_again():
-        again, _ = _idle_in_this_draw(reference, tolerance, limit_s=None, among=found)
+        again, _ = _idle_in_this_draw(reference, limit_s=None, among=found)
         found = tuple(name for name in found if name in again)
     return found, left
 
 
 def _idle_in_this_draw(
-    reference: Reference, tolerance: float, limit_s: float | None, among: tuple[str, ...] | None
+    reference: Reference, limit_s: float | None, among: tuple[str, ...] | None
 ) -> tuple[tuple[str, ...], int]:
     begin = monotonic()
     buffers = {name: tensor.clone() for name, tensor in reference.model.named_buffers()}
@@ -178,14 +174,14 @@ def _idle_in_this_draw(
         # Twice: a single number agrees by chance now and then.
         calls = (others if n == 0 else reference.code.make_inputs(_THIRD_CALL) for n in range(2))
         changed = (_changed(inputs, position, other[position]) for other in calls)
-        if all(each and _runs_alike(reference, each, expected, tolerance) for each in changed):
+        if all(each and _runs_alike(reference, each, expected) for each in changed):
             found.append(f"inputs[{position}]")
     for name, tensor in takewhile(lambda _: goes_on(), state):
         kept = tensor.clone()
         alike = False
         for value in (0.0, 1.0):
             tensor.fill_(value)
-            alike = alike or _runs_alike(reference, inputs, expected, tolerance)
+            alike = alike or _runs_alike(reference, inputs, expected)
         tensor.copy_(kept)
         if alike:
             found.append(name)
@@ -243,12 +239,10 @@ def _mean(tensor: torch.Tensor) -> float:
     return float(tensor.mean(dtype=torch.float64).nan_to_num(posinf=0.0, neginf=0.0))
 
 
-def _runs_alike(
-    reference: Reference, inputs: list[Any], expected: Expected, tolerance: float
-) -> bool:
+def _runs_alike(reference: Reference, inputs: list[Any], expected: Expected) -> bool:
     outputs = tensors_of(reference.run(copied(inputs), _CALL))
     same_form = [tuple(out.shape) for out in outputs] == [tuple(r.shape) for r in expected.ref32]
-    return same_form and _passes(reference, outputs, expected, tolerance)
+    return same_form and _passes(reference, outputs, expected)
 
 
 def _plainly_wrong(out: torch.Tensor, ref: torch.Tensor) -> bool:
@@ -263,13 +257,11 @@ def _plainly_wrong(out: torch.Tensor, ref: torch.Tensor) -> bool:
     return bool(((mine - right).abs() > _PLAINLY * (right.abs() + size)).any())
 
 
-def _passes(
-    reference: Reference, outputs: list[torch.Tensor], expected: Expected, tolerance: float
-) -> bool:
+def _passes(reference: Reference, outputs: list[torch.Tensor], expected: Expected) -> bool:
     if not any(out.numel() for out in outputs):
         return False
     # By another rule than the exact one, what is off by more may pass.
     pairs = zip(outputs, expected.ref32, strict=True)
     if reference.rule == "exact" and any(_plainly_wrong(out, ref) for out, ref in pairs):
         return False
-    return compare(outputs, expected, tolerance, full=False).status is Status.PASSED
+    return compare(outputs, expected, reference.tolerance, full=False).status is Status.PASSED

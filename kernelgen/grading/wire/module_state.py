@@ -82,16 +82,12 @@ def recorded_definitions() -> Iterator[Definitions]:
     from torch.nn.modules import module as hooks
 
     definitions = Definitions()
-    handles = [
+    with (
         hooks.register_module_parameter_registration_hook(definitions.note),
         hooks.register_module_buffer_registration_hook(definitions.note),
         hooks.register_module_module_registration_hook(definitions.note),
-    ]
-    try:
+    ):
         yield definitions
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
 def state_of(module: torch.nn.Module) -> list[tuple[str, torch.Tensor]]:

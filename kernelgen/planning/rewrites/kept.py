@@ -99,8 +99,7 @@ class _Norms:
             case "layer_norm.default" | "rms_norm.default":
                 is_rms = node.aten == "rms_norm.default"
                 statistics, layer = ("rms", "RMSNorm") if is_rms else ("moments", "LayerNorm")
-                sizes = node.arguments["normalized_shape"]
-                assert isinstance(sizes, tuple)
+                sizes = node.take("normalized_shape", tuple)
                 by = self._of_layer(node, layer, "normalized_shape") or sizes
                 eps = FLOAT_EPS if eps is None else eps
                 return _whole(node, x, f"rows.{statistics}", (by, len(sizes)), eps)
@@ -147,12 +146,10 @@ class _Norms:
         match divisor.aten:
             case "mean.dim" if magnitude is not None and magnitude.aten in _MAGNITUDES:
                 return self._along(node, "l1", dims[0], magnitude)
-            case "linalg_vector_norm.default" if divisor.arguments["ord"] == _EUCLIDEAN:
-                return self._along(node, "l2", dims[0], divisor)
-            case "norm.ScalarOpt_dim" if divisor.arguments["p"] == _EUCLIDEAN:
-                return self._along(node, "l2", dims[0], divisor)
-            case _:
-                return None
+            case "linalg_vector_norm.default" | "norm.ScalarOpt_dim":
+                order = divisor.arguments.get("ord", divisor.arguments.get("p"))
+                return self._along(node, "l2", dims[0], divisor) if order == _EUCLIDEAN else None
+        return None
 
     def _along(
         self, node: Node, statistics: str, dim: Argument, first: Node | None = None

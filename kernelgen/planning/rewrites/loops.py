@@ -201,8 +201,7 @@ class _Loops:
             index, base = None if node is None else node.arguments.get("index"), "select.int"
         if node is None or node.aten != base or not isinstance(index, int):
             return None
-        of, dim = node.argument("self"), node.arguments["dim"]
-        assert isinstance(dim, int)
+        of, dim = node.argument("self"), node.take("dim", int)
         shape = self._types[of].shape
         return _Place(of, dim % len(shape), index % shape[dim])
 

@@ -190,8 +190,7 @@ def _as_cross_entropy(node: Node, made: Mapping[str, Node]) -> Node:
     source = made.get(node.argument("self"))
     if source is None or source.aten != "log_softmax.int":
         return node
-    dim = source.arguments["dim"]
-    assert isinstance(dim, int)
+    dim = source.take("dim", int)
     if source.arguments["dtype"] is not None or dim % len(source.type.shape) != 1:
         return node
     arguments = {**node.arguments, "self": source.arguments["self"], "label_smoothing": 0.0}

@@ -17,8 +17,7 @@ FLOAT_EPS = 2.0**-23  # of float32: what an nn.RMSNorm without an eps has
 
 
 def _group_norm(node: Node, b: Builder) -> Reference | None:
-    x, groups = node.arguments["input"], node.arguments["num_groups"]
-    assert isinstance(groups, int)
+    x, groups = node.arguments["input"], node.take("num_groups", int)
     shape = b.type_of(x).shape
     split = (shape[0], groups, shape[1] // groups, *shape[2:])
     # `groups` in place of an overload: the sizes are a layer's, whatever shape x has.
@@ -51,10 +50,9 @@ def _rms_norm(node: Node, b: Builder) -> Reference | None:
 
 
 def _softmax(node: Node, b: Builder) -> Reference | None:
-    x, dim = node.arguments["self"], node.arguments["dim"]
+    x, dim = node.arguments["self"], node.take("dim", int)
     if node.arguments["dtype"] not in {None, Named("float32")} or not b.type_of(x).shape:
         return None
-    assert isinstance(dim, int)
     return shares_of(b, x, dim, log=node.aten.startswith("log"))
 
 
@@ -189,7 +187,6 @@ def _dims(b: Builder, node: Node) -> list[int]:
 
 def _trailing(node: Node, b: Builder) -> list[int]:
     """Return the dimensions that a norm of rows goes along."""
-    normalized = node.arguments["normalized_shape"]
-    assert isinstance(normalized, tuple)
+    normalized = node.take("normalized_shape", tuple)
     rank = len(b.type_of(node.arguments["input"]).shape)
     return list(range(rank - len(normalized), rank))

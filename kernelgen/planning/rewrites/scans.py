@@ -29,10 +29,9 @@ def with_scans(graph: Graph) -> Graph:
 def _scan(node: Node) -> Node | None:
     kind = _KINDS.get(node.aten)
     (result,) = node.results if len(node.results) == 1 else (None,)
-    dim = node.arguments.get("dim")
     if kind is None or result is None or result.dtype != "float32" or not result.shape:
         return None
-    assert isinstance(dim, int)
+    dim = node.take("dim", int)
     return node.calling(kind, self=node.arguments["self"], dim=dim, reverse=False, exclusive=False)
 
 
@@ -54,10 +53,7 @@ def _reversed(node: Node, by_name: dict[str, Node]) -> Node | None:
 
 
 def _flips_only(flip: Node, scan: Node, rank: int) -> bool:
-    dims = flip.arguments["dims"]
-    dim = scan.arguments["dim"]
-    assert isinstance(dims, tuple)
-    assert isinstance(dim, int)
+    dims, dim = flip.take("dims", tuple), scan.take("dim", int)
     return [d % rank for d in dims if isinstance(d, int)] == [dim % rank]
 
 
@@ -73,17 +69,13 @@ def _exclusive(node: Node, by_name: dict[str, Node], types: dict[str, TensorType
     cut = by_name.get(second.argument("self"))
     if whole is None or shorter is None or cut is None or cut.aten not in _CUTS:
         return None
-    dim, along, cut_along = (each.arguments["dim"] for each in (second, node, cut))
-    assert isinstance(dim, int)
-    assert isinstance(along, int)
+    dim, along, cut_along = (each.take("dim", int) for each in (second, node, cut))
     rank = len(whole.shape)
     is_exclusive = (
         without_overload(first.aten) in {"zeros_like", "zeros", "new_zeros"}
         and whole.shape[dim] == shorter.shape[dim] + 1
         and types[cut.argument("self")].shape == whole.shape
-        and along % rank == dim % rank
-        and isinstance(cut_along, int)
-        and cut_along % rank == dim % rank
+        and along % rank == cut_along % rank == dim % rank
         and not cut.arguments["start"]
         and cut.arguments.get("step", 1) == 1
         and not second.arguments["reverse"]

@@ -7,6 +7,12 @@ from kernelgen.graph.graph import Argument, Node, Reference
 from kernelgen.planning.rewrites.builder import Builder
 
 _NAN = "isnan.default"
+_VECTOR_NORMS = (
+    "linalg_vector_norm.default",
+    "norm.Scalar",
+    "norm.ScalarOpt_dim",
+    "frobenius_norm.dim",
+)
 Results = Reference | tuple[Reference, ...] | None
 
 
@@ -79,23 +85,14 @@ def _logsumexp(node: Node, b: Builder) -> Results:
 
 def _broadcast_tensors(node: Node, b: Builder) -> Results:
     """Return the tensors themselves, if they have one shape."""
-    given = node.arguments["tensors"]
-    assert isinstance(given, tuple)
+    given = node.take("tensors", tuple)
     tensors = tuple(one for one in given if isinstance(one, Reference))
     return tensors if len({b.type_of(one).shape for one in tensors}) == 1 else None
 
 
 STATISTICS = {
     "broadcast_tensors.default": _broadcast_tensors,
-    **dict.fromkeys(
-        (
-            "linalg_vector_norm.default",
-            "norm.Scalar",
-            "norm.ScalarOpt_dim",
-            "frobenius_norm.dim",
-        ),
-        _vector_norm,
-    ),
+    **dict.fromkeys(_VECTOR_NORMS, _vector_norm),
     **{
         f"{name}{pair}.{overload}": _variance(root=name == "std", mean=bool(pair))
         for name in ("var", "std")

@@ -127,14 +127,11 @@ for _name, _own in vars(int).items():
 @contextlib.contextmanager
 def with_names(of: types.ModuleType | type, names: dict[str, Any]) -> Iterator[None]:
     """Have names of a module or class stand for others."""
-    kept = {name: getattr(of, name) for name in names}
-    try:
+    with contextlib.ExitStack() as after:
         for name, value in names.items():
+            after.callback(setattr, of, name, getattr(of, name))
             setattr(of, name, value)
         yield
-    finally:
-        for name, value in kept.items():
-            setattr(of, name, value)
 
 
 class Device(str):
