@@ -19,6 +19,7 @@ from kernelgen.problem.record import Backend
 
 REQUIRED: Final = object()  # stands for the default of a parameter that has none
 FLOAT_MIN: Final = 2.0**-126
+NARROW: Final[tuple[Literal["bfloat16", "float16"], ...]] = ("bfloat16", "float16")
 Number: TypeAlias = float | int | bool
 
 
@@ -182,8 +183,8 @@ def _casts() -> Iterable[Operator]:
     }
     texts: dict[Literal["float", "bool", "int64", "bfloat16", "float16"], str] = {
         "float": "float({self})",
-        "bfloat16": "bfloat16({self})",
-        "float16": "float16({self})",
+        "bfloat16": "float(bfloat16({self}))",
+        "float16": "float(float16({self}))",
         "bool": "{self} != 0.0f",
         "int64": "int64_t({self})",
     }
@@ -198,6 +199,11 @@ def _casts() -> Iterable[Operator]:
             yield Operator(
                 stem, aten, parameters, "{self}", when={"dtype": None}, takes="any", result="like"
             )
+    for stored in NARROW:
+        mark: dict[str, object] = {"dtype": stored, "non_blocking": True}
+        yield Operator(
+            f"stored_{stored}", "_to_copy.default", copied, "{self}", when=mark, result=stored
+        )
 
 
 MEMORY: dict[str, object] = {"memory_format": None}

@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-from kernelgen.engines.operators import BY_NAME, is_cast, literal
+from kernelgen.engines.operators import BY_NAME, NARROW, is_cast, literal
 from kernelgen.engines.stage import Kernel, Step, StepValue, operands_of, read_by
 from kernelgen.problem.record import Backend
 
@@ -14,6 +14,7 @@ C_TYPES = {
     "float32": "float", "bool": "bool", "int64": "int64_t", "float64": "float",
     "bfloat16": "bfloat16", "float16": "float16",
 }  # fmt: skip
+VALUE_TYPES = C_TYPES | dict.fromkeys(NARROW, "float")  # in registers
 COLUMNS = 100
 _MOST_WORDS = 400  # characters of a formula
 _LONGEST = 76  # characters of an expression that stands within another
@@ -102,7 +103,7 @@ def body_of(
         if reads.count(step.name) == 1 and len(text) <= _LONGEST:
             known[step.name] = text
         else:
-            c_type = C_TYPES[step.dtype]
+            c_type = VALUE_TYPES[step.dtype]
             c_type = "double" if double and c_type == "float" else c_type
             lines.append(f"const {c_type} {step.name} = {text};")
             known[step.name] = step.name

@@ -6,7 +6,7 @@ from kernelgen.engines.naming import without_overload
 from kernelgen.graph.graph import Graph, Node, Reference, TensorType
 
 _CUTS = frozenset(("narrow.default", "slice.Tensor"))
-_KINDS = {"cumsum.default": "scan_sum", "cumprod.default": "scan_prod"}
+SCANS = {"cumsum.default": "scan_sum", "cumprod.default": "scan_prod"}
 
 
 def with_scans(graph: Graph) -> Graph:
@@ -27,7 +27,7 @@ def with_scans(graph: Graph) -> Graph:
 
 
 def _scan(node: Node) -> Node | None:
-    kind = _KINDS.get(node.aten)
+    kind = SCANS.get(node.aten)
     (result,) = node.results if len(node.results) == 1 else (None,)
     dim = node.arguments.get("dim")
     if kind is None or result is None or result.dtype != "float32" or not result.shape:
