@@ -173,9 +173,8 @@ class Body:
     def _is_of_storage(self, waiting: Apply) -> bool:
         """Whether an operator changes in how many bits memory holds a float, and not the float."""
         name = waiting.operator.name
-        return name.startswith("stored_") or (
-            name.endswith("_float") and self._waiting.types[inputs_of(waiting)[0]].dtype in NARROW
-        )
+        kinds = {self._waiting.types[read].dtype for read in inputs_of(waiting)}
+        return name.startswith("stored_") or (name.endswith("_float") and kinds <= {*NARROW})
 
 
 def inputs_of(waiting: Apply | Gather) -> list[str]:

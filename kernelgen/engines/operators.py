@@ -182,12 +182,9 @@ def _casts() -> Iterable[Operator]:
         "_to_copy.default": copied,
     }
     texts: dict[Literal["float", "bool", "int64", "bfloat16", "float16"], str] = {
-        "float": "float({self})",
-        "bfloat16": "float(bfloat16({self}))",
-        "float16": "float(float16({self}))",
-        "bool": "{self} != 0.0f",
-        "int64": "int64_t({self})",
-    }
+        "float": "float({self})", "bool": "{self} != 0.0f", "int64": "int64_t({self})",
+        "bfloat16": "float(bfloat16({self}))", "float16": "float(float16({self}))",
+    }  # fmt: skip
     for aten, parameters in forms.items():
         stem = aten.removesuffix(".default").replace(".", "_").strip("_")
         for result, text in texts.items():
@@ -201,9 +198,8 @@ def _casts() -> Iterable[Operator]:
             )
     for stored in NARROW:
         mark: dict[str, object] = {"dtype": stored, "non_blocking": True}
-        yield Operator(
-            f"stored_{stored}", "_to_copy.default", copied, "{self}", when=mark, result=stored
-        )
+        name, aten = f"stored_{stored}", "_to_copy.default"
+        yield Operator(name, aten, copied, "{self}", when=mark, result=stored)
 
 
 MEMORY: dict[str, object] = {"memory_format": None}

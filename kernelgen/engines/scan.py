@@ -3,11 +3,7 @@
 from collections.abc import Mapping
 from typing import Literal
 
-from kernelgen.engines.architectures import Architecture
 from kernelgen.engines.engine import Claim, Engine, Given, Target
-from kernelgen.engines.epilogue import with_epilogue
-from kernelgen.engines.map import Map
-from kernelgen.engines.naming import Names
 from kernelgen.engines.stage import Kernel, Result
 from kernelgen.engines.text.names import gathered_names, text_of
 from kernelgen.engines.text.reading import power_of_two
@@ -48,14 +44,6 @@ class ScanEngine(Engine[Scan]):
         """Return how a node becomes a scan."""
         del types
         return Claim(_made, node.argument("self")) if node.aten in _ATEN else None
-
-    def fused(
-        self, first: Kernel, second: Kernel, others: Names, arch: Architecture | None
-    ) -> tuple[Kernel, ...]:
-        """Return a scan whose result is stored in the type that a map without steps has."""
-        del arch
-        copies = isinstance(first, Scan) and isinstance(second, Map) and not second.steps
-        return with_epilogue(first, second, others) if copies else ()
 
     def words(self, stage: Scan) -> str:
         """Return a scan as a formula."""

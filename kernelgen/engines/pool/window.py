@@ -31,8 +31,7 @@ def _mean(node: Node) -> Node | None:
 
 def is_pooled(node: Node, types: Mapping[str, TensorType]) -> bool:
     """Whether a pooling, if it is one, is a window or a mean of ours."""
-    known = node.aten not in POOLINGS or _mean(node) is not None
-    return known or window_of(node, types) is not None
+    return node.aten not in POOLINGS or bool(_mean(node) or window_of(node, types))
 
 
 def window_of(node: Node, types: Mapping[str, TensorType]) -> Window | None:

@@ -15,7 +15,7 @@ from kernelgen.engines.text.stage_text import StageText, body_of
 from kernelgen.problem.record import Backend
 
 _LANES = 256  # threads of a row, at most
-_PIECE_BYTES = 64  # in a row, that memory moves well
+_PIECE = 4  # times 16 bytes in a row, that memory moves well
 _WARP = 32
 _HELD = 4  # loads of a thread, if there are enough threads
 _IN_A_WARP = 8  # loads of a thread, rather than more than a warp for a row
@@ -89,10 +89,8 @@ def shape_of(length: int, inner: int, vector: int = VECTOR) -> Shape:
     width = next(n for n in (vector, VECTOR, 1) if length % n == 0)
     loads = length // width
     # A few loads at once for each thread, but neighbours that fill a piece of memory.
-    lanes = max(
-        power_of_two(-(-loads // _HELD)),
-        min(_PIECE_BYTES * vector // (16 * width), power_of_two(loads)),
-    )
+    piece = _PIECE * vector // width
+    lanes = max(power_of_two(-(-loads // _HELD)), min(piece, power_of_two(loads)))
     if lanes > _WARP:
         lanes = _WARP if loads <= _WARP * _IN_A_WARP else min(_LANES, lanes)
     return Shape(

@@ -12,6 +12,7 @@ VECTOR = 4  # neighbours that are read at once
 _MOST_IN_32_BITS = 2**32 - 1
 
 Pattern = Literal["each", "along", "across", "number"]
+Neighbours = Literal["vector", "one", "number", "none"]
 
 
 class Reading(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,7 +41,7 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True):
     of: str
     inner: int
     size: int
-    reading: Literal["vector", "one", "number", "none"]
+    reading: Neighbours
     first: int
     last: int
     flat: bool
@@ -98,13 +99,9 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def reading_of(
-    operand: Operand,
-    shape: tuple[int, ...],
-    of: str = "a.",
-    *,
-    in_32_bits: bool = False,
+    operand: Operand, shape: tuple[int, ...], of: str = "a.", *, in_32_bits: bool = False,
     width: int = VECTOR,
-) -> Reading:
+) -> Reading:  # fmt: skip
     """Return how an operand of a stage of that main shape is read; `of` is where kernels have it.
 
     With `in_32_bits`, the kernel for the main shape is used where 32 bits hold every index. Of
@@ -162,9 +159,7 @@ def index_of(pattern: str, inner: str, size: str, index_type: str = "int64_t", i
             return i
 
 
-def _reading(
-    pattern: str, inner: int, size: int, width: int
-) -> Literal["vector", "one", "number", "none"]:
+def _reading(pattern: str, inner: int, size: int, width: int) -> Neighbours:
     match pattern:
         case "number":
             return "number"

@@ -10,11 +10,10 @@ from kernelgen.engines.operators import BY_NAME, NARROW, is_cast, literal
 from kernelgen.engines.stage import Kernel, Step, StepValue, operands_of, read_by
 from kernelgen.problem.record import Backend
 
-C_TYPES = {
-    "float32": "float", "bool": "bool", "int64": "int64_t", "float64": "float",
-    "bfloat16": "bfloat16", "float16": "float16",
-}  # fmt: skip
-VALUE_TYPES = C_TYPES | dict.fromkeys(NARROW, "float")  # in registers
+# Of an element in a register, and in memory.
+VALUE_TYPES = {"bool": "bool", "int64": "int64_t"}
+VALUE_TYPES |= dict.fromkeys(("float32", "float64", *NARROW), "float")
+C_TYPES = VALUE_TYPES | {name: name for name in NARROW}
 COLUMNS = 100
 _MOST_WORDS = 400  # characters of a formula
 _LONGEST = 76  # characters of an expression that stands within another

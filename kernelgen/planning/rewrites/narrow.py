@@ -25,23 +25,24 @@ def with_wide_floats(graph: Graph, known: frozenset[str]) -> Graph:
         graph: as it was traced.
         known: names of the operators that kernels compute beside those of the table.
     """
-    types = graph.input_types
-    for node in graph.nodes:
-        types |= node.types
-    narrow = {name for name, found in types.items() if found.dtype in NARROW}
-    repeated: dict[str, Node] = {}
+    narrow = {name for name, found in graph.types.items() if found.dtype in NARROW}
+    repeated: dict[str, str] = {}  # what is repeated by a view, in float32
+
+    def widened(name: str, b: Builder) -> Reference:
+        given: dict[str, Argument] = {"self": Reference(name), "dtype": Named("float32")}
+        return b.emit(_CAST, given, b.types[name].shape)
 
     def become(node: Node, b: Builder) -> list[Node]:
         is_known = node.aten in known or operator_for(node.aten, node.arguments) is not None
         read = [name for name in node.reads if name in narrow]
-        if node.aten in EXPANSIONS:
-            repeated[node.name] = node
+        if node.aten in EXPANSIONS and node.name in narrow:
+            repeated[node.name] = f"wide_{node.name}"
+            wide = _with_input(node, repeated[node.name], widened(node.reads[0], b), "float32")
+            return [node, *b.nodes, wide]
         if not is_known or node.aten in _CASTS or not read:
             return [node]
-        wide = {name: _widened(b, name, repeated.get(name)) for name in read}
-        arguments = _renamed(node, wide)
-        if arguments.get("dtype") == Named("float32"):
-            arguments["dtype"] = None
+        arguments = _renamed(node, {n: repeated.get(n) or widened(n, b).name for n in read})
+        arguments |= {"dtype": None} if arguments.get("dtype") == Named("float32") else {}
         updates = arguments.get("training", arguments.get("use_input_stats"))
         keeps = updates is True and arguments.get("running_mean") is not None
         if len(node.results) > 1 or isinstance(arguments.get("dtype"), Named) or keeps:
@@ -67,35 +68,16 @@ def is_stored(node: Node) -> bool:
 
 def with_casts_skipped(graph: Graph) -> list[Node]:
     """Return nodes that read floats of 16 bits as they are in memory, or as they were computed."""
-    types, stored, skipped = graph.types, dict[str, str](), dict[str, str]()
-    nodes: list[Node] = []
-    for node in graph.nodes:
-        if node.aten in _CASTS and types[node.reads[0]].dtype in (*NARROW, "float32"):
-            (read,) = node.reads
-            if is_stored(node):
-                stored[node.name] = read
-            elif types[node.name].dtype == "float32":
-                skipped[node.name] = stored.get(read, read)
-        arguments = _renamed(node, skipped)
-        nodes.append(msgspec.structs.replace(node, arguments=arguments))
-    return nodes
+    types, casts = graph.types, [node for node in graph.nodes if node.aten in _CASTS]
+    stored = {node.name: node.reads[0] for node in casts if is_stored(node)}
+    read = {node.name: node.reads[0] for node in casts if types[node.name].dtype == "float32"}
+    skipped = {n: stored.get(of, of) for n, of in read.items() if types[of].dtype in NARROW}
+    replace = msgspec.structs.replace
+    return [replace(node, arguments=_renamed(node, skipped)) for node in graph.nodes]
 
 
 def _renamed(node: Node, names: Mapping[str, str]) -> dict[str, Argument]:
-    given = node.arguments.items()
-    return {key: renamed(value, lambda one: names.get(one, one)) for key, value in given}
-
-
-def _widened(b: Builder, name: str, repeated: Node | None) -> str:
-    """Return a value as float32; one that is `repeated` is repeated after that."""
-    of = name if repeated is None else repeated.argument("self")
-    given: dict[str, Argument] = {"self": Reference(of), "dtype": Named("float32")}
-    wide = b.emit(_CAST, given, b.types[of].shape)
-    if repeated is None:
-        return wide.name
-    made = _with_input(repeated, f"{wide.name}_repeated", wide, "float32")
-    b.nodes.append(made)
-    return made.name
+    return {k: renamed(v, lambda one: names.get(one, one)) for k, v in node.arguments.items()}
 
 
 def _with_input(view: Node, name: str, value: Reference, dtype: str) -> Node:

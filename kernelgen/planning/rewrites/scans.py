@@ -4,6 +4,7 @@ import msgspec
 
 from kernelgen.engines.naming import without_overload
 from kernelgen.graph.graph import Graph, Node, Reference, TensorType
+from kernelgen.planning.rewrites.narrow import is_stored
 
 _CUTS = frozenset(("narrow.default", "slice.Tensor"))
 SCANS = {"cumsum.default": "scan_sum", "cumprod.default": "scan_prod"}
@@ -20,7 +21,8 @@ def with_scans(graph: Graph) -> Graph:
     by_name: dict[str, Node] = {}
     types = graph.types
     for node in graph.nodes:
-        made = _scan(node) or _reversed(node, by_name) or _exclusive(node, by_name, types) or node
+        made = _scan(node) or _stored(node, by_name) or _reversed(node, by_name)
+        made = made or _exclusive(node, by_name, types) or node
         nodes.append(made)
         by_name[made.name] = made
     return with_read_nodes(nodes, graph)
@@ -34,6 +36,14 @@ def _scan(node: Node) -> Node | None:
         return None
     assert isinstance(dim, int)
     return node.calling(kind, self=node.arguments["self"], dim=dim, reverse=False, exclusive=False)
+
+
+def _stored(node: Node, by_name: dict[str, Node]) -> Node | None:
+    """Return the scan whose result a node stores in 16 bits."""
+    scan = by_name.get(node.reads[0]) if is_stored(node) else None
+    if scan is None or not scan.aten.startswith("scan_"):
+        return None
+    return msgspec.structs.replace(scan, name=node.name, results=node.results)
 
 
 def _reversed(node: Node, by_name: dict[str, Node]) -> Node | None:
