@@ -2,7 +2,7 @@
 # problem: batchnorm
 # source: batchnorm.yaml (sha256 002aacb95364d5dd)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 b8d360410892f181)
+# templates: frame/head.py.jinja (sha256 fee72c8583f413f3)
 # render again: kernelgen render batchnorm
 """BatchNorm2d in training mode, which updates its running statistics.
 

@@ -2,7 +2,7 @@
 # problem: cumprod
 # source: cumprod.yaml (sha256 0537db9810ef38a6)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 7b659e98ec1594e7)
+# templates: frame/head.py.jinja (sha256 cf723e69c1fdc5ba)
 # render again: kernelgen render cumprod
 """cumulative product along dimension 1.
 

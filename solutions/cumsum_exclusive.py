@@ -2,7 +2,7 @@
 # problem: cumsum_exclusive
 # source: cumsum_exclusive.yaml (sha256 ad86ee2648263b07)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 7b659e98ec1594e7)
+# templates: frame/head.py.jinja (sha256 cf723e69c1fdc5ba)
 # render again: kernelgen render cumsum_exclusive
 """cumulative sum along dimension 1 without the element itself.
 

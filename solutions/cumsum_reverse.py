@@ -2,7 +2,7 @@
 # problem: cumsum_reverse
 # source: cumsum_reverse.yaml (sha256 d46a1aa8e07eb854)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 7b659e98ec1594e7)
+# templates: frame/head.py.jinja (sha256 cf723e69c1fdc5ba)
 # render again: kernelgen render cumsum_reverse
 """cumulative sum along dimension 1 from its end.
 

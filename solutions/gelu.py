@@ -2,7 +2,7 @@
 # problem: gelu
 # source: gelu.yaml (sha256 d257a677875d4570)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 e029c4044f3d0c7b)
+# templates: frame/head.py.jinja (sha256 be207ae19e78fa06)
 # render again: kernelgen render gelu
 """GELU by erf, element by element.
 

@@ -2,7 +2,7 @@
 # problem: hardsigmoid
 # source: hardsigmoid.yaml (sha256 545ed37101c1f8c4)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 e029c4044f3d0c7b)
+# templates: frame/head.py.jinja (sha256 be207ae19e78fa06)
 # render again: kernelgen render hardsigmoid
 """HardSigmoid, element by element.
 

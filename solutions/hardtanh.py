@@ -2,7 +2,7 @@
 # problem: hardtanh
 # source: hardtanh.yaml (sha256 51f49bd64b68621d)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 e029c4044f3d0c7b)
+# templates: frame/head.py.jinja (sha256 be207ae19e78fa06)
 # render again: kernelgen render hardtanh
 """HardTanh between -1 and 1, element by element.
 

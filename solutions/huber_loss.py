@@ -2,7 +2,7 @@
 # problem: huber_loss
 # source: huber_loss.yaml (sha256 6c0ee69778e7aab0)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 4ffe12199927554f)
+# templates: frame/head.py.jinja (sha256 9fe8fa34d5aa5b1a)
 # render again: kernelgen render huber_loss
 """Huber loss (smooth L1 with beta 1).
 

@@ -2,7 +2,7 @@
 # problem: kl_div
 # source: kl_div.yaml (sha256 bdf713384af0690e)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 010d561411e2eaf4)
+# templates: frame/head.py.jinja (sha256 2e9ced4c309d859b)
 # render again: kernelgen render kl_div
 """Kullback-Leibler divergence of two distributions a row.
 

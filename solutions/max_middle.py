@@ -2,7 +2,7 @@
 # problem: max_middle
 # source: max_middle.yaml (sha256 20f37c45e11ddd34)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 c8df6acb88c32cda)
+# templates: frame/head.py.jinja (sha256 1ec400a96402e240)
 # render again: kernelgen render max_middle
 """maximum over dimension 1.
 

@@ -2,7 +2,7 @@
 # problem: min_middle
 # source: min_middle.yaml (sha256 cfb9f133f00728f4)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 c8df6acb88c32cda)
+# templates: frame/head.py.jinja (sha256 1ec400a96402e240)
 # render again: kernelgen render min_middle
 """minimum over dimension 1.
 

@@ -2,7 +2,7 @@
 # problem: relu
 # source: relu.yaml (sha256 c0e682585fe030b1)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 e029c4044f3d0c7b)
+# templates: frame/head.py.jinja (sha256 be207ae19e78fa06)
 # render again: kernelgen render relu
 """ReLU, element by element.
 

@@ -2,7 +2,7 @@
 # problem: rmsnorm
 # source: rmsnorm.yaml (sha256 f46cc0049780c4dd)
 # backend: cuda, sm_90a
-# templates: frame/head.py.jinja (sha256 e152ec5eb481dda0)
+# templates: frame/head.py.jinja (sha256 67240d45f7e5a45a)
 # schedule: items=16
 # render again: kernelgen render rmsnorm
 """RMSNorm over the last dimension with a weight for each element.

@@ -2,7 +2,7 @@
 # problem: scale
 # source: scale.yaml (sha256 a2fa8cfbd9833352)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 e029c4044f3d0c7b)
+# templates: frame/head.py.jinja (sha256 be207ae19e78fa06)
 # render again: kernelgen render scale
 """a matrix times a number.
 

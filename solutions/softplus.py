@@ -2,7 +2,7 @@
 # problem: softplus
 # source: softplus.yaml (sha256 28a9c22f38f1370f)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 e029c4044f3d0c7b)
+# templates: frame/head.py.jinja (sha256 be207ae19e78fa06)
 # render again: kernelgen render softplus
 """Softplus, element by element.
 

@@ -2,7 +2,7 @@
 # problem: softsign
 # source: softsign.yaml (sha256 05e2302cc6c77a6f)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 e029c4044f3d0c7b)
+# templates: frame/head.py.jinja (sha256 be207ae19e78fa06)
 # render again: kernelgen render softsign
 """Softsign, element by element.
 

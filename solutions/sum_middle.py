@@ -2,7 +2,7 @@
 # problem: sum_middle
 # source: sum_middle.yaml (sha256 9e0f87ff8fe0208c)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 c8df6acb88c32cda)
+# templates: frame/head.py.jinja (sha256 1ec400a96402e240)
 # render again: kernelgen render sum_middle
 """sum over dimension 1, which is kept.
 

@@ -2,7 +2,7 @@
 # problem: swish
 # source: swish.yaml (sha256 c4177693abb3d27e)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 e029c4044f3d0c7b)
+# templates: frame/head.py.jinja (sha256 be207ae19e78fa06)
 # render again: kernelgen render swish
 """Swish (SiLU), element by element.
 

@@ -2,7 +2,7 @@
 # problem: tanh
 # source: tanh.yaml (sha256 0e3904aaf79e484f)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 e029c4044f3d0c7b)
+# templates: frame/head.py.jinja (sha256 be207ae19e78fa06)
 # render again: kernelgen render tanh
 """hyperbolic tangent, element by element.
 

@@ -258,6 +258,15 @@ def test_a_reduction_after_groups_reads_no_norm_from_memory(after: str, tmp_path
     assert [type(stage) for stage in kernels(plan)] == [Reduce, Reduce]
 
 
-def test_halves_stay_in_torch(tmp_path: Path) -> None:
-    (only,) = plan_in(tmp_path, "torch.softmax(x, 1)", x="torch.ones(3, 4).half()").stages
+def test_doubles_stay_in_torch(tmp_path: Path) -> None:
+    (only,) = plan_in(tmp_path, "torch.softmax(x, 1)", x="torch.ones(3, 4).double()").stages
     assert isinstance(only, Library)
+
+
+def test_halves_are_read_as_they_are_in_memory(tmp_path: Path) -> None:
+    stages = plan_in(tmp_path, "torch.softmax(x, 1)", x="torch.ones(3, 4).half()").stages
+    first, second = stages
+    assert isinstance(first, Segment)
+    assert [operand.type.dtype for operand in first.operands] == ["float16"]
+    assert isinstance(second, Map)
+    assert not second.steps

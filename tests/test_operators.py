@@ -257,11 +257,12 @@ class Typed(msgspec.Struct, frozen=True):
         names = {o.name: f"{o.value}[i]" for o in body.operands}
         # Read twice, it has a variable of its own.
         text = body_of(body.steps, [made, made], backend, names)
+        read = names.get(made, made)  # an operand, where only the type in memory changes
         c = {name: IN_C[x.dtype] for name, x in self.given.items()}
         tensors = "".join(f"const {kind}* {name}, " for name, kind in c.items())
         return (
             f'extern "C" void {self.name}({tensors}{IN_C[self.wanted.dtype]}* out, long n) {{\n'
-            f"  for (long i = 0; i < n; ++i) {{ {' '.join(text.lines)} out[i] = {made}; }}\n}}\n"
+            f"  for (long i = 0; i < n; ++i) {{ {' '.join(text.lines)} out[i] = {read}; }}\n}}\n"
         )
 
 

@@ -8,7 +8,11 @@ import pytest
 import torch
 from planned_models import Planned, problem_of
 
-from kernelgen.problem.record import Backend, Precision
+from kernelgen.engines.map import Map
+from kernelgen.engines.segment.record import Segment
+from kernelgen.engines.stage import Library
+from kernelgen.planning.of_problem import plan_of_problem
+from kernelgen.problem.record import DTYPES, MAIN, Backend, Device, Precision, Problem
 
 X = "torch.randn(6, 40)"
 IMAGE = "torch.randn(2, 6, 8, 12)"
@@ -20,17 +24,22 @@ MODELS: dict[str, tuple[str, str, str, int]] = {
     "odd": ("F.silu(x) * x", "pass", "torch.randn(5, 13)", 1),
     "softmax": ("F.softmax(x, 1) * 2", "pass", X, 1),
     "layer norm": ("self.n(x).tanh()", "self.n = nn.LayerNorm(40)", X, 1),
-    "group norm": ("self.n(x)", "self.n = nn.GroupNorm(3, 6)", IMAGE, 0),
+    "group norm": ("self.n(x)", "self.n = nn.GroupNorm(3, 6)", IMAGE, 1),
     "sum": ("x.sum(1)", "pass", X, 1),
     "means": ("x.mean((2, 3)) * 2", "pass", IMAGE, 1),
     "largest": ("x.amax(0)", "pass", X, 1),
     "index": ("x.argmax(1)", "pass", X, 1),
-    "wide softmax": ("F.softmax(x.float(), 1)", "pass", X, 2),
-    "wide norm": ("F.layer_norm(x.float(), (40,)) * 2", "pass", X, 2),
+    "wide softmax": ("F.softmax(x.float(), 1)", "pass", X, 1),
+    "wide norm": ("F.layer_norm(x.float(), (40,)) * 2", "pass", X, 1),
     "wide pool": ("F.max_pool2d(x.float(), 2)", "pass", IMAGE, 1),
     "wide sum": ("x.float().square().sum(1)", "pass", X, 1),
     "pool": ("F.max_pool2d(x, 2).sigmoid()", "pass", IMAGE, 1),
-    "mean pool": ("F.avg_pool2d(x, 3, 2, 1)", "pass", IMAGE, 0),
+    "mean pool": ("F.avg_pool2d(x, 3, 2, 1)", "pass", IMAGE, 1),
+    "adaptive pool": ("F.adaptive_avg_pool2d(x, 3) * 2", "pass", IMAGE, 1),
+    "adaptive mean": ("F.adaptive_avg_pool2d(x, 1)", "pass", IMAGE, 1),
+    "volumes": ("F.max_pool3d(F.silu(x), 3, 1, 1) + 1", "pass", "torch.randn(1, 2, 6, 7, 8)", 1),
+    "scan": ("x.cumsum(1)", "pass", "torch.randn(3, 300)", 1),
+    "scan of columns": ("torch.cumprod(x.tanh() + 1, 0)", "pass", "torch.randn(9, 13)", 1),
     "loss": ("F.mse_loss(x, x.roll(1, 0))", "pass", X, 1),
     "behind a product": ("F.relu(self.l(x)) + 1", "self.l = nn.Linear(40, 24)", X, 1),
     "before a product": ("self.l(x.sigmoid() * 2)", "self.l = nn.Linear(40, 24)", X, 1),
@@ -38,6 +47,94 @@ MODELS: dict[str, tuple[str, str, str, int]] = {
     "product alone": ("self.l(x)", "self.l = nn.Linear(40, 24)", X, 0),
     "casts": ("(x.float() * 3).to(x.dtype) + 1", "pass", X, 1),
 }
+LAYER, RMS = "self.n = nn.LayerNorm({})", "self.n = nn.RMSNorm({})"
+STATISTICS = "self.m = nn.Parameter(torch.randn(6))\nself.v = nn.Parameter(torch.rand(6) + 1)"
+# forward, the constructor's statements and the input of a norm that is one stage
+NORMS: dict[str, tuple[str, str, str]] = {
+    "layer norm": ("self.n(x)", LAYER.format(40), X),
+    "of four": ("self.n(x)", LAYER.format(36), "torch.randn(6, 36)"),
+    "of an odd length": ("self.n(x)", LAYER.format(13), "torch.randn(7, 13)"),
+    "of a block": ("self.n(x)", LAYER.format(1032), "torch.randn(3, 1032)"),
+    "of a row that is cut": ("self.n(x)", RMS.format(1030), "torch.randn(3, 1030)"),
+    "long": ("self.n(x)", RMS.format(9216), "torch.randn(2, 9216)"),
+    "in a cache": ("self.n(x)", LAYER.format(16384), "torch.randn(2, 16384)"),
+    "in slices": ("self.n(x)", LAYER.format(33001), "torch.randn(2, 33001)"),
+    "rms norm": ("self.n(x)", RMS.format(40), X),
+    "group norm": ("self.n(x)", "self.n = nn.GroupNorm(3, 6)", IMAGE),
+    "group norm, odd": ("self.n(x)", "self.n = nn.GroupNorm(2, 6)", "torch.randn(3, 6, 5, 7)"),
+    "instance norm": ("self.n(x)", "self.n = nn.InstanceNorm2d(6, affine=True)", IMAGE),
+    "of an image": ("self.n(x)", "self.n = nn.InstanceNorm2d(6)", "torch.randn(6, 8, 12)"),
+    "batch norm": ("F.batch_norm(x, self.m, self.v)", STATISTICS, IMAGE),
+    "softmax": ("F.softmax(x, 1)", "pass", X),
+    "softmax, long": ("F.softmax(x, 1)", "pass", "torch.randn(3, 2048)"),
+    "of channels": ("F.softmax(x, 1)", "pass", IMAGE),
+    "log softmax": ("F.log_softmax(x, -1)", "pass", X),
+    "l1": ("x / x.abs().mean(1, keepdim=True)", "pass", "torch.randn(5, 1024)"),
+    "l2": ("x / torch.norm(x, p=2, dim=1, keepdim=True)", "pass", X),
+    "normalize": ("F.normalize(x, dim=1)", "pass", X),
+    "after a step": ("F.softmax(F.gelu(x) * 3, 1)", "pass", X),
+    "after a step, apart": ("F.layer_norm(F.silu(x), (40,))", "pass", X),
+    "before steps": ("F.gelu(self.n(x)) * 2 + x", LAYER.format(40), X),
+    "between": ("torch.tanh(F.softmax(x + self.b, 1) - x)",
+                "self.b = nn.Parameter(torch.randn(40))", X),
+    "of halves": ("F.softmax(x.float(), 1, dtype=torch.float32).to(x.dtype)", "pass", X),
+    "in float32": ("F.softmax(x, 1, dtype=torch.float32)", "pass", X),
+}  # fmt: skip
+
+
+# Models of one kernel that have no norm.
+OTHERS = ("chain", "odd", "sum", "means", "pool", "mean pool", "volumes", "scan", "scan of columns")
+
+
+def narrow_model(name: str, precision: Precision, folder: Path) -> Problem:
+    """Return a problem in 16 bits with the norm of that name, or another one of one kernel."""
+    forward, layers, given = MODELS[name][:3] if name in OTHERS else NORMS[name]
+    problem = problem_of(folder, forward, layers=layers, x=given)
+    return msgspec.structs.replace(problem, precision=precision)
+
+
+@pytest.mark.parametrize("precision", ["bf16", "fp16"])
+@pytest.mark.parametrize("name", NORMS)
+def test_a_norm_in_16_bits_is_one_stage(name: str, precision: Precision, tmp_path: Path) -> None:
+    problem = narrow_model(name, precision, tmp_path)
+    devices: tuple[Device, ...] = ("cuda", "cpu")
+    for device in devices:
+        plan = plan_of_problem(problem, MAIN, device).plan
+        (stage,) = [s for s in plan.stages if not (isinstance(s, Library) and s.view)]
+        assert isinstance(stage, Map if name == "batch norm" else Segment)
+        assert {o.type.dtype for o in stage.operands} == {DTYPES[precision]}
+        wide = name == "in float32"
+        assert stage.result.type.dtype == ("float32" if wide else DTYPES[precision])
+        assert not [step for step in stage.all_steps if step.operator.endswith("_float")]
+
+
+@pytest.mark.parametrize("precision", ["bf16", "fp16"])
+@pytest.mark.parametrize("backend", ["cuda", "cpp"])
+@pytest.mark.parametrize("name", [*NORMS, *OTHERS])
+def test_what_is_computed_of_16_bits_is_rounded_once(
+    name: str, backend: Backend, precision: Precision, tmp_path: Path, compiled_folder: Path
+) -> None:
+    planned = Planned(narrow_model(name, precision, tmp_path), backend, compiled_folder)
+    torch.manual_seed(5)
+    (plain,) = planned.inputs()
+    not_finite = plain.clone()
+    not_finite.view(-1)[3], not_finite.view(-1)[-1] = float("nan"), float("inf")
+    for x in (plain, plain + 100.0, not_finite):
+        planned.check(x)
+        assert len(planned.launched) == 1
+
+
+@pytest.mark.parametrize("precision", ["bf16", "fp16"])
+@pytest.mark.parametrize("name", ["layer norm", "of a block", "softmax", "group norm"])
+def test_a_norm_in_16_bits_of_what_is_not_aligned(
+    name: str, precision: Precision, tmp_path: Path, compiled_folder: Path
+) -> None:
+    planned = Planned(narrow_model(name, precision, tmp_path), "cuda", compiled_folder)
+    (x,) = planned.inputs()
+    dtype = getattr(torch, DTYPES[precision])
+    for shift in (1, 4):
+        memory = torch.empty(x.numel() + shift, dtype=dtype)
+        planned.check(memory[shift:].view(x.shape).copy_(x))
 
 
 @pytest.mark.parametrize("precision", ["bf16", "fp16"])

@@ -13,13 +13,14 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import msgspec
 import pytest
-from planned_models import problem_of
+from planned_models import problem_of, without_rounding
 from shared_builds import EMULATION, Libraries
 
 from kernelgen.engines.segment import ways
 from kernelgen.problem.library import load_problem
-from kernelgen.problem.record import Problem
+from kernelgen.problem.record import DTYPES, Problem
 from kernelgen.rendering import solution
 
 pytestmark = pytest.mark.sampled
@@ -37,6 +38,7 @@ MANY = {**TIGHT, "slots": 64}
 COLUMNS = {"threads": 32, "ahead": 2}
 GROUPS = {"num_features": 8, "num_groups": 2}
 CACHE = {"threads": 32, "items": 16}
+BF16, FP16 = {"precision": "bf16"}, {"precision": "fp16"}
 
 # A solution: its problem, its fast kernel, and what makes its main shape and schedule small.
 SOLUTIONS: dict[str, tuple[str, str, dict[str, Any]]] = {
@@ -61,6 +63,17 @@ SOLUTIONS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "registers-softmax": ("softmax", "registers", {"features": 132}),
     "columns": ("layernorm", "columns", {**COLUMNS, "normalized": [3012]}),
     "columns-rms": ("rmsnorm", "columns", {**COLUMNS, "features": 3012}),
+    "bf16-registers": ("rmsnorm", "registers", {**BF16, "features": 1024}),
+    "bf16-registers-cut": ("groupnorm", "registers", {**BF16, **GROUPS, "spatial": [12, 14]}),
+    "fp16-registers-softmax": ("softmax", "registers", {**FP16, "features": 136}),
+    "bf16-cache": ("instancenorm_1d", "cache", {**BF16, **CACHE, "length": 1528}),
+    "fp16-cache": ("groupnorm_silu_add", "cache", {**FP16, **CACHE, **GROUPS, "spatial": [12, 14]}),
+    "bf16-rings": ("groupnorm_silu_add", "rings", {**BF16, **RINGS, **GROUPS, "spatial": [16, 32]}),
+    "fp16-rings-cut": ("groupnorm", "rings", {**FP16, **RINGS, **GROUPS, "spatial": [17, 20]}),
+    "bf16-rings-softmax": ("softmax", "rings", {**BF16, **TIGHT, "features": 1786}),
+    "fp16-rings-l1": ("l1norm", "rings", {**FP16, **RINGS, "features": 1027}),
+    "bf16-columns": ("layernorm", "columns", {**BF16, **COLUMNS, "normalized": [3016]}),
+    "fp16-columns": ("rmsnorm", "columns", {**FP16, **COLUMNS, "features": 3016}),
 }  # fmt: skip
 # Others of their kind are run before each commit.
 FOR_CI = {"groups", "groups-cut", "channels", "channels-cut", "channels-many", "cache-cut",
@@ -81,7 +94,10 @@ BLOCKS_OF_COLUMNS = 3
 
 def cuda_source(name: str) -> str:
     problem, kernel, overrides = SOLUTIONS[name]
-    return source_of(load_problem(problem), kernel, overrides)
+    precision = overrides.get("precision", "fp32")
+    of = msgspec.structs.replace(load_problem(problem), precision=precision)
+    given = {key: value for key, value in overrides.items() if key != "precision"}
+    return source_of(of, kernel, given)
 
 
 def source_of(problem: Problem, kernel: str, overrides: dict[str, Any]) -> str:
@@ -161,7 +177,10 @@ class Norm:
     """A problem's arguments, and its result in float64."""
 
     def __init__(self, name: str) -> None:
+        import torch
+
         self.problem, self.kernel, self.constants = SOLUTIONS[name]
+        self.dtype = getattr(torch, DTYPES[self.constants.get("precision", "fp32")])
         self.by_channel = self.problem in {"groupnorm", "groupnorm_silu_add", "instancenorm_3d"}
         self.moments = self.problem not in {"rmsnorm", "l1norm", "l2norm", "softmax", "log_softmax"}
 
@@ -201,17 +220,21 @@ class Norm:
         *,
         shift: int = 0,
     ) -> tuple[str, Any, Any]:
-        """Return the last kernel, its result and the exact one for x, of (segments, length)."""
+        """Return the last kernel, its result and the exact one for x, of (segments, length).
+
+        All that is read is rounded to the type of the problem before.
+        """
         import torch
 
         inner, channels, groups = shape or self.main_shape()
         segments, length = x.shape
         assert length == inner * channels
+        x = x.to(self.dtype)
         tensors = [placed(x, shift)]
         y = self.normalised(x.double())
         repeats: tuple[int, ...] = ()
         if self.by_channel:
-            weight, bias = torch.randn(2, groups * channels)
+            weight, bias = torch.randn(2, groups * channels).to(self.dtype)
             of = torch.arange(segments) % groups
             spread = [
                 t.view(groups, channels)[of].repeat_interleave(inner, 1) for t in (weight, bias)
@@ -220,7 +243,7 @@ class Norm:
             tensors += [weight, bias]
             repeats = (inner, groups * channels) * 2
         elif self.problem in {"layernorm", "rmsnorm"}:
-            weight, bias = torch.randn(2, length)
+            weight, bias = torch.randn(2, length).to(self.dtype)
             y = y * weight
             tensors.append(placed(weight, shift))
             repeats = (1, length)
@@ -229,14 +252,14 @@ class Norm:
                 tensors.append(placed(bias, shift))
                 repeats = (1, length) * 2
         if self.problem == "groupnorm_silu_add":
-            tensors.append(placed(torch.randn(segments, length), shift))
+            tensors.append(placed(torch.randn(segments, length).to(self.dtype), shift))
             y = torch.nn.functional.silu(y) + tensors[-1]
-        memory = torch.full((segments * length + 8,), 77.0)
-        out = memory[4 : segments * length + 4].view(segments, length)
+        memory = torch.full((segments * length + 16,), 77.0, dtype=self.dtype)
+        out = memory[8 : segments * length + 8].view(segments, length)
         name = KERNELS.get(self.problem, self.problem)
         kernel = run(library, name, [*tensors, out], (segments, length), repeats)
-        assert bool((memory[:4] == 77.0).all())
-        assert bool((memory[-4:] == 77.0).all())
+        assert bool((memory[:8] == 77.0).all())
+        assert bool((memory[-8:] == 77.0).all())
         return kernel, out, y
 
 
@@ -244,18 +267,21 @@ def placed(x: Any, shift: int) -> Any:
     """Return a copy of x that begins `shift` elements after an aligned place."""
     import torch
 
-    memory = torch.full((x.numel() + shift + 4,), float("nan"))
+    memory = torch.full((x.numel() + shift + 4,), float("nan"), dtype=x.dtype)
     return memory[shift : shift + x.numel()].view(x.shape).copy_(x)
 
 
 def worst_error(out: Any, exact: Any) -> float:
-    """Return the largest error of the finite elements, relative to the signal; others are equal."""
+    """Return the largest error of the finite elements, relative to the signal; others are equal.
+
+    Rounding to 16 bits is no error.
+    """
     import torch
 
-    finite = exact.isfinite()
+    finite = exact.to(out.dtype).isfinite()
     assert torch.equal(out.isnan(), exact.isnan())
-    assert torch.equal(out.isinf(), exact.isinf())
-    out, exact = out[finite].double(), exact[finite]
+    assert torch.equal(out.isinf(), exact.to(out.dtype).isinf())
+    out, exact = without_rounding(out, exact)[finite], exact[finite]
     if not len(exact):
         return 0.0
     rms = exact.square().mean().sqrt().item()
@@ -296,12 +322,13 @@ def test_the_fast_kernel(name: str, values: str, libraries: Libraries) -> None:
 
     norm = Norm(name)
     inner, channels, _ = norm.main_shape()
-    rows = {"channels-many": 4}.get(name, 12)
+    # Of eight values each, vectors end with so many segments of any length.
+    rows = {"channels-many": 4}.get(name, 12 if norm.dtype == torch.float32 else 16)
     torch.manual_seed(len(name))
     x = values_of(values, rows, inner * channels)
     library = libraries[name]
-    blocks = {"columns": BLOCKS_OF_COLUMNS, "columns-rms": BLOCKS_OF_COLUMNS, "channels-many": 9}
-    library.set_device(blocks.get(name, 2), 7)
+    blocks = BLOCKS_OF_COLUMNS if norm.kernel == "columns" else 2
+    library.set_device({"channels-many": 9}.get(name, blocks), 7)
     kernel, out, exact = norm.run(library, x)
     assert kernel == f"segment_in_{norm.kernel}"
     assert worst_error(out, exact) <= 5e-6

@@ -6,7 +6,7 @@ import msgspec
 
 from kernelgen.engines.gathers import Gather
 from kernelgen.engines.naming import Names
-from kernelgen.engines.operators import Operator
+from kernelgen.engines.operators import NARROW, Operator
 from kernelgen.engines.stage import Operand, Step, StepValue
 from kernelgen.graph.graph import Argument, Reference, TensorType, references
 
@@ -145,7 +145,9 @@ class Body:
         if name in self.known:
             return self.known[name]
         waiting = self._waiting.steps.get(name)
-        if isinstance(waiting, Apply):
+        if isinstance(waiting, Apply) and self._is_of_storage(waiting):
+            made = self.value(inputs_of(waiting)[0])
+        elif isinstance(waiting, Apply):
             arguments: dict[str, StepValue] = {}
             kinds = {self._waiting.types[read].dtype for read in inputs_of(waiting)}
             whole = waiting.operator.takes == "any" and kinds <= {"bool", "int64"}
@@ -167,6 +169,12 @@ class Body:
             self._operands[name] = operand_of(made, name, self._waiting.types[name], self.shape)
         self.known[name] = made
         return made
+
+    def _is_of_storage(self, waiting: Apply) -> bool:
+        """Whether an operator changes in how many bits memory holds a float, and not the float."""
+        name = waiting.operator.name
+        kinds = {self._waiting.types[read].dtype for read in inputs_of(waiting)}
+        return name.startswith("stored_") or (name.endswith("_float") and kinds <= {*NARROW})
 
 
 def inputs_of(waiting: Apply | Gather) -> list[str]:

@@ -23,7 +23,7 @@ def with_epilogue(first: Kernel, second: Kernel, others: Names) -> tuple[Kernel,
     read = (*read_by(first.all_steps), *(result.of for result in first.results))
     names = Renaming(second, known, taken=(SUMS, *names_in(first), *map(str, read)))
     result = msgspec.structs.replace(second.result, of=names.new(second.result.of))
-    name = others.kernel((first.name, second.name), first.name)
+    name = others.kernel((first.name, *[second.name] * bool(second.steps)), first.name)
     followed = first.followed_by(names.further, names.steps)
     results = (result, *first.results[len(first.handed_on) :])
     return (msgspec.structs.replace(followed, name=name, results=results),)

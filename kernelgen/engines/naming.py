@@ -32,7 +32,7 @@ _TAKEN = CPP_WORDS | frozenset(
     covered cudaGetLastError d depth distance divisor else end exact exists fast_exp filters finish
     first first_d first_h first_of first_out first_plane first_row first_slice for found four
     four_at four_of fours from front gather gather_columns gather_rows gathered given grid group
-    groups h half height high i if inclusive index inner inside int64_t is_aligned is_beyond
+    groups h half height held high i if inclusive index inner inside int64_t is_aligned is_beyond
     is_for_lines is_for_vectors is_inside is_main is_of is_read j joined k kept kernel lane lanes
     larger lead left len length line load low main map_elements map_held map_segments map_vectors
     mapped memcpy merge merged mine most next next_run not nothing num_threads number o of_lane

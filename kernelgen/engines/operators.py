@@ -19,6 +19,7 @@ from kernelgen.problem.record import Backend
 
 REQUIRED: Final = object()  # stands for the default of a parameter that has none
 FLOAT_MIN: Final = 2.0**-126
+NARROW: Final[tuple[Literal["bfloat16", "float16"], ...]] = ("bfloat16", "float16")
 Number: TypeAlias = float | int | bool
 
 
@@ -166,12 +167,9 @@ def _casts() -> Iterable[Operator]:
         "_to_copy.default": copied,
     }
     texts: dict[Literal["float", "bool", "int64", "bfloat16", "float16"], str] = {
-        "float": "float({self})",
-        "bfloat16": "bfloat16({self})",
-        "float16": "float16({self})",
-        "bool": "{self} != 0.0f",
-        "int64": "int64_t({self})",
-    }
+        "float": "float({self})", "bool": "{self} != 0.0f", "int64": "int64_t({self})",
+        "bfloat16": "float(bfloat16({self}))", "float16": "float(float16({self}))",
+    }  # fmt: skip
     for aten, parameters in forms.items():
         stem = aten.removesuffix(".default").replace(".", "_").strip("_")
         for result, text in texts.items():
@@ -183,6 +181,10 @@ def _casts() -> Iterable[Operator]:
             yield Operator(
                 stem, aten, parameters, "{self}", when={"dtype": None}, takes="any", result="like"
             )
+    for stored in NARROW:
+        mark: dict[str, object] = {"dtype": stored, "non_blocking": True}
+        name, aten = f"stored_{stored}", "_to_copy.default"
+        yield Operator(name, aten, copied, "{self}", when=mark, result=stored)
 
 
 MEMORY: dict[str, object] = {"memory_format": None}

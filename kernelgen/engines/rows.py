@@ -3,11 +3,11 @@
 from collections.abc import Mapping
 from typing import cast
 
-from kernelgen.engines.operators import Operator, operator_for
+from kernelgen.engines.operators import NARROW, Operator, operator_for
 from kernelgen.graph.graph import NUMBER, Argument, Node, Reference, TensorType, references
 
-NARROW = ("bfloat16", "float16")  # these are cast alone
 DTYPES = {"float": "float32", **{name: name for name in ("bool", "int64", *NARROW)}}
+FLOATS = frozenset(("float32", *NARROW))
 # Types that a kernel reads and writes; all others stay in torch.
 _DTYPES = frozenset(DTYPES.values())
 _TAKEN = {"float": ("float32", "bool"), "bool": ("bool",), "any": (*DTYPES.values(),)}

@@ -13,9 +13,9 @@ from kernelgen.engines.engine import Target
 from kernelgen.engines.environment import checked_source, cpp_environment
 from kernelgen.engines.known import engine_of
 from kernelgen.engines.library import render_library
+from kernelgen.engines.operators import NARROW
 from kernelgen.engines.pool.record import Pool
 from kernelgen.engines.reduce.record import Reduce
-from kernelgen.engines.rows import NARROW
 from kernelgen.engines.scan import Scan
 from kernelgen.engines.schedule import Schedule
 from kernelgen.engines.segment.record import Segment
@@ -192,7 +192,7 @@ def _kernels(texts: list[StageText], backend: Backend) -> str:
     suffix = "cu" if backend == "cuda" else "cpp"
     template = f"frame/common.{suffix}.jinja"
     sources = [_wrapped(text.kernel) for text in texts]
-    operators |= {f"to_copy_{t}": None for t in NARROW if any(f"{t}*" in s for s in sources)}
+    operators |= {f"to_copy_{t}": None for t in NARROW if re.search(rf"\b{t}\*", "".join(sources))}
     common = (
         cpp_environment()
         .get_template(template)
@@ -204,6 +204,7 @@ def _kernels(texts: list[StageText], backend: Backend) -> str:
             exp="expf" if backend == "cuda" else "full_exp",
             isnan="isnan" if backend == "cuda" else "std::isnan",
             vectors=any("Vector<" in source for source in sources),
+            eights=any(", 8>" in source for source in sources),
             stores=any("store(" in source for source in sources),
         )
     )

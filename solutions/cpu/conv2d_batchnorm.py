@@ -2,7 +2,7 @@
 # problem: conv2d_batchnorm
 # source: conv2d_batchnorm.yaml (sha256 44badd81d483b4eb)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 ad1e846a4b945b6b)
+# templates: frame/head.py.jinja (sha256 ee274f50b3a1dc26)
 # render again: kernelgen render conv2d_batchnorm --backend cpp
 """2-D convolution, BatchNorm2d in training mode, then a factor.
 

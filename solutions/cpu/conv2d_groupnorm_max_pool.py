@@ -2,7 +2,7 @@
 # problem: conv2d_groupnorm_max_pool
 # source: conv2d_groupnorm_max_pool.yaml (sha256 6ade687d78e2e9ee)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 7fe4cd0a4ea8e823)
+# templates: frame/head.py.jinja (sha256 28a4b3cbae95ef7e)
 # render again: kernelgen render conv2d_groupnorm_max_pool --backend cpp
 """2-D convolution, GroupNorm, a factor for each channel, a maximum of windows, clamped.
 

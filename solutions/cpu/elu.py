@@ -2,7 +2,7 @@
 # problem: elu
 # source: elu.yaml (sha256 8c40ad8e7d286909)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 a59f7c8cbb2457da)
+# templates: frame/head.py.jinja (sha256 753ef1330410251a)
 # render again: kernelgen render elu --backend cpp
 """ELU, element by element.
 

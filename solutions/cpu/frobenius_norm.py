@@ -2,7 +2,7 @@
 # problem: frobenius_norm
 # source: frobenius_norm.yaml (sha256 d6daa137c147d958)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 b063a78154bdd23e)
+# templates: frame/head.py.jinja (sha256 3332ad151764fa2e)
 # render again: kernelgen render frobenius_norm --backend cpp
 """x divided by its Frobenius norm.
 

@@ -2,7 +2,7 @@
 # problem: gelu
 # source: gelu.yaml (sha256 d257a677875d4570)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 f5a9ae4a37877aaa)
+# templates: frame/head.py.jinja (sha256 bb0be4ca74ba38d7)
 # render again: kernelgen render gelu --backend cpp
 """GELU by erf, element by element.
 

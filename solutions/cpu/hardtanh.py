@@ -2,7 +2,7 @@
 # problem: hardtanh
 # source: hardtanh.yaml (sha256 51f49bd64b68621d)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 f5a9ae4a37877aaa)
+# templates: frame/head.py.jinja (sha256 bb0be4ca74ba38d7)
 # render again: kernelgen render hardtanh --backend cpp
 """HardTanh between -1 and 1, element by element.
 

@@ -2,7 +2,7 @@
 # problem: hinge_loss
 # source: hinge_loss.yaml (sha256 9a29d5fd064ec2d2)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 d5664f600717ff55)
+# templates: frame/head.py.jinja (sha256 326b02ebff95a58b)
 # render again: kernelgen render hinge_loss --backend cpp
 """hinge loss.
 

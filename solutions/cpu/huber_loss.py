@@ -2,7 +2,7 @@
 # problem: huber_loss
 # source: huber_loss.yaml (sha256 6c0ee69778e7aab0)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 e9b8af4743be485f)
+# templates: frame/head.py.jinja (sha256 e6288ace92eb29a0)
 # render again: kernelgen render huber_loss --backend cpp
 """Huber loss (smooth L1 with beta 1).
 

@@ -2,7 +2,7 @@
 # problem: leaky_relu
 # source: leaky_relu.yaml (sha256 0a4ee2db4b95fe4c)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 a59f7c8cbb2457da)
+# templates: frame/head.py.jinja (sha256 753ef1330410251a)
 # render again: kernelgen render leaky_relu --backend cpp
 """LeakyReLU, element by element.
 

@@ -2,7 +2,7 @@
 # problem: mean_middle
 # source: mean_middle.yaml (sha256 76336ccb26918906)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 b0349f02ada630df)
+# templates: frame/head.py.jinja (sha256 53eaec7f2e047eff)
 # render again: kernelgen render mean_middle --backend cpp
 """mean over dimension 1.
 

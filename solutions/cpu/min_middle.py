@@ -2,7 +2,7 @@
 # problem: min_middle
 # source: min_middle.yaml (sha256 cfb9f133f00728f4)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 b0349f02ada630df)
+# templates: frame/head.py.jinja (sha256 53eaec7f2e047eff)
 # render again: kernelgen render min_middle --backend cpp
 """minimum over dimension 1.
 

@@ -2,7 +2,7 @@
 # problem: mse_loss
 # source: mse_loss.yaml (sha256 c769b8e33c8ec0d5)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 e9b8af4743be485f)
+# templates: frame/head.py.jinja (sha256 e6288ace92eb29a0)
 # render again: kernelgen render mse_loss --backend cpp
 """mean squared error.
 

@@ -2,7 +2,7 @@
 # problem: relu
 # source: relu.yaml (sha256 c0e682585fe030b1)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 f5a9ae4a37877aaa)
+# templates: frame/head.py.jinja (sha256 bb0be4ca74ba38d7)
 # render again: kernelgen render relu --backend cpp
 """ReLU, element by element.
 

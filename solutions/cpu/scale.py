@@ -2,7 +2,7 @@
 # problem: scale
 # source: scale.yaml (sha256 a2fa8cfbd9833352)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 f5a9ae4a37877aaa)
+# templates: frame/head.py.jinja (sha256 bb0be4ca74ba38d7)
 # render again: kernelgen render scale --backend cpp
 """a matrix times a number.
 

@@ -2,7 +2,7 @@
 # problem: softmax
 # source: softmax.yaml (sha256 5d185dad9ceb7d40)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 f9d8a9820db2ecb6)
+# templates: frame/head.py.jinja (sha256 e0b8ed47b4e160ed)
 # schedule: batch=512 slice=16384
 # render again: kernelgen render softmax --backend cpp
 """softmax along dimension 1.

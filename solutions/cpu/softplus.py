@@ -2,7 +2,7 @@
 # problem: softplus
 # source: softplus.yaml (sha256 28a9c22f38f1370f)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 f5a9ae4a37877aaa)
+# templates: frame/head.py.jinja (sha256 bb0be4ca74ba38d7)
 # render again: kernelgen render softplus --backend cpp
 """Softplus, element by element.
 

@@ -2,7 +2,7 @@
 # problem: softsign
 # source: softsign.yaml (sha256 05e2302cc6c77a6f)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 f5a9ae4a37877aaa)
+# templates: frame/head.py.jinja (sha256 bb0be4ca74ba38d7)
 # render again: kernelgen render softsign --backend cpp
 """Softsign, element by element.
 

@@ -2,7 +2,7 @@
 # problem: sum_middle
 # source: sum_middle.yaml (sha256 9e0f87ff8fe0208c)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 b0349f02ada630df)
+# templates: frame/head.py.jinja (sha256 53eaec7f2e047eff)
 # render again: kernelgen render sum_middle --backend cpp
 """sum over dimension 1, which is kept.
 

@@ -2,7 +2,7 @@
 # problem: swish
 # source: swish.yaml (sha256 c4177693abb3d27e)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 f5a9ae4a37877aaa)
+# templates: frame/head.py.jinja (sha256 bb0be4ca74ba38d7)
 # render again: kernelgen render swish --backend cpp
 """Swish (SiLU), element by element.
 

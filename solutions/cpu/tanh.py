@@ -2,7 +2,7 @@
 # problem: tanh
 # source: tanh.yaml (sha256 0e3904aaf79e484f)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 f5a9ae4a37877aaa)
+# templates: frame/head.py.jinja (sha256 bb0be4ca74ba38d7)
 # render again: kernelgen render tanh --backend cpp
 """hyperbolic tangent, element by element.
 

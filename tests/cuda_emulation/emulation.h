@@ -506,8 +506,12 @@ inline float reciprocal(float x) { return std::nextafter(1.0f / x, 2.0f); }
 inline float4 vector_at(const float* from) {
   return *emulation::global(reinterpret_cast<const float4*>(from));
 }
-inline float4 load_kept(const float* from) { return vector_at(from); }
-inline float4 load_released(const float* from) { return vector_at(from); }
+inline float4 load_kept(const void* from) { return vector_at(static_cast<const float*>(from)); }
+inline float4 load_released(const void* from) { return load_kept(from); }
+inline void store(void* to, const float4& v) {
+  assert(reinterpret_cast<uintptr_t>(to) % sizeof(float4) == 0);
+  *static_cast<float4*>(to) = v;
+}
 inline void store(float* to, const float (&values)[4]) {
   assert(reinterpret_cast<uintptr_t>(to) % sizeof(float4) == 0);
   std::memcpy(to, values, sizeof values);

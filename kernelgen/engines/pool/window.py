@@ -29,6 +29,11 @@ def _mean(node: Node) -> Node | None:
     return msgspec.structs.replace(mean, given=3)
 
 
+def is_pooled(node: Node, types: Mapping[str, TensorType]) -> bool:
+    """Whether a pooling, if it is one, is a window or a mean of ours."""
+    return node.aten not in POOLINGS or bool(_mean(node) or window_of(node, types))
+
+
 def window_of(node: Node, types: Mapping[str, TensorType]) -> Window | None:
     """Return the window of a pooling; None if the operator is none, or stays in torch."""
     rank = _RANKS.get(node.aten)

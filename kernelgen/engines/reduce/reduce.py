@@ -255,7 +255,7 @@ def _with_places(o: Reading) -> dict[str, object]:
     at = index_of(o.pattern, str(o.inner), str(o.size), o.index_type)
     element = o.element if o.is_number else f"a.{o.name}[{at}]"
     places = {"at_main": at, "element_main": element, "element_in_run": o.element_in_run}
-    return {**msgspec.structs.asdict(o), **places}
+    return {**msgspec.structs.asdict(o), **places, "value_type": o.value_type}
 
 
 def _is_main(operands: list[Reading], plan: Geometry, width: int) -> str:

@@ -6,6 +6,7 @@ from kernelgen.engines.architectures import Architecture
 from kernelgen.engines.epilogue import Renaming
 from kernelgen.engines.naming import SUMS
 from kernelgen.engines.reduce.record import Reduce
+from kernelgen.engines.rows import FLOATS
 from kernelgen.engines.segment.record import Segment
 from kernelgen.engines.segment.ways import ROW, way_of
 from kernelgen.engines.stage import Kernel, Result, read_by
@@ -49,7 +50,7 @@ def _segment(first: Reduce, second: Kernel) -> Segment | None:
     if (
         first.shape != second.shape
         or any(result.type.shape != reduced for result in first.results)
-        or any(o.value not in read or o.is_number or o.type.dtype != "float32" for o in kept)
+        or any(o.value not in read or o.is_number or o.type.dtype not in FLOATS for o in kept)
     ):
         return None
     known = {operand.value: operand.name for operand in first.operands}

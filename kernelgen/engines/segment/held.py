@@ -1,10 +1,11 @@
 """Segments that rows of threads hold in registers."""
 
+from functools import partial
 from typing import Literal
 
 import msgspec
 
-from kernelgen.engines.operators import BY_NAME
+from kernelgen.engines.operators import BY_NAME, NARROW
 from kernelgen.engines.segment.outcome import Precise, segment_names
 from kernelgen.engines.segment.record import Segment
 from kernelgen.engines.stage import Accumulator, StepValue, read_by
@@ -14,7 +15,7 @@ from kernelgen.engines.text.stage_text import StageText, body_of
 from kernelgen.problem.record import Backend
 
 _LANES = 256  # threads of a row, at most
-_PIECE = 16  # elements in a row that memory moves well
+_PIECE = 4  # times 16 bytes in a row, that memory moves well
 _WARP = 32
 _HELD = 4  # loads of a thread, if there are enough threads
 _IN_A_WARP = 8  # loads of a thread, rather than more than a warp for a row
@@ -78,14 +79,18 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True):
         return self.lanes * self.width * self.held == self.length
 
 
-def shape_of(length: int, inner: int) -> Shape:
-    """Return how segments are held; neighbours of one are `inner` apart in memory."""
+def shape_of(length: int, inner: int, vector: int = VECTOR) -> Shape:
+    """Return how segments are held; neighbours of one are `inner` apart in memory.
+
+    Of neighbours, 16 bytes are `vector`.
+    """
     if inner > 1:
         return Shape(length=length, inner=inner, lanes=1, threads=_THREADS, width=1, held=length)
-    width = VECTOR if length % VECTOR == 0 else 1
+    width = next(n for n in (vector, VECTOR, 1) if length % n == 0)
     loads = length // width
     # A few loads at once for each thread, but neighbours that fill a piece of memory.
-    lanes = max(power_of_two(-(-loads // _HELD)), min(_PIECE // width, power_of_two(loads)))
+    piece = _PIECE * vector // width
+    lanes = max(power_of_two(-(-loads // _HELD)), min(piece, power_of_two(loads)))
     if lanes > _WARP:
         lanes = _WARP if loads <= _WARP * _IN_A_WARP else min(_LANES, lanes)
     return Shape(
@@ -101,10 +106,10 @@ def shape_of(length: int, inner: int) -> Shape:
 def held_text(stage: Segment, backend: Backend) -> StageText:
     """Return a segment as text whose kernel holds it in the registers of a row of threads."""
     of = "a." if backend == "cuda" else ""
-    shape = shape_of(stage.length, stage.inner)
-    operands = [
-        _placed(reading_of(o, stage.shape, of, in_32_bits=True), shape) for o in stage.operands
-    ]
+    narrow = any(o.type.dtype in NARROW for o in stage.mapped_again)
+    shape = shape_of(stage.length, stage.inner, 2 * VECTOR if narrow else VECTOR)
+    readings = partial(reading_of, in_32_bits=True, width=max(shape.width, VECTOR))
+    operands = [_placed(readings(o, stage.shape, of), shape) for o in stage.operands]
     names = element_names(operands, backend)
     precise = Precise(stage, inverses=False) if backend == "cpp" else None
     parts = _Parts(stage, backend, names, precise)

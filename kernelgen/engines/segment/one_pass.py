@@ -5,10 +5,10 @@ import msgspec
 from kernelgen.engines.schedule import Schedule
 from kernelgen.engines.segment.outcome import Precise, segment_names
 from kernelgen.engines.segment.record import Segment
-from kernelgen.engines.segment.ways import elementwise, statistics_of
+from kernelgen.engines.segment.ways import elementwise, statistics_of, vector_of
 from kernelgen.engines.text.names import element_names, text_of
-from kernelgen.engines.text.reading import reading_of
-from kernelgen.engines.text.stage_text import StageText, body_of
+from kernelgen.engines.text.reading import VECTOR, reading_of
+from kernelgen.engines.text.stage_text import C_TYPES, StageText, body_of
 from kernelgen.problem.record import Backend
 
 _IN_CACHES = "a processor's caches hold a segment, which is read once where it fits them"
@@ -42,7 +42,8 @@ def one_pass_text(stage: Segment, backend: Backend, arch: str, schedule: Schedul
     assert statistics is not None
     (x,) = stage.kept
     after = Precise(stage, inverses=is_cuda)
-    operands = [reading_of(o, stage.shape, in_32_bits=True) for o in stage.operands]
+    vector = vector_of(stage) or VECTOR
+    operands = [reading_of(o, stage.shape, in_32_bits=True, width=vector) for o in stage.operands]
     others = [o for o in operands if o.name != x and not o.is_number]
     weights = {o.name for o in elementwise(stage)}
     (value,) = {a.of for a in stage.accumulators}
@@ -69,6 +70,8 @@ def one_pass_text(stage: Segment, backend: Backend, arch: str, schedule: Schedul
         "schedule": schedule,
         "length": stage.length,
         "x": x,
+        "x_type": C_TYPES[stage.mapped_again[0].type.dtype],
+        "vector": vector,
         "others": others,
         "by_element": [o for o in others if o.name in weights],
         "before": before.lines,

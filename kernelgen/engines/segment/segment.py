@@ -10,6 +10,7 @@ from kernelgen.engines.epilogue import with_epilogue
 from kernelgen.engines.map import Map
 from kernelgen.engines.naming import Names
 from kernelgen.engines.reduce.record import Reduce
+from kernelgen.engines.rows import FLOATS
 from kernelgen.engines.schedule import (
     CacheSchedule,
     ColumnsSchedule,
@@ -23,9 +24,10 @@ from kernelgen.engines.segment.held import held_text
 from kernelgen.engines.segment.one_pass import one_pass_text
 from kernelgen.engines.segment.outcome import formula_of
 from kernelgen.engines.segment.record import Segment
-from kernelgen.engines.segment.ways import ROW, way_of
+from kernelgen.engines.segment.ways import ROW, vector_of, way_of
 from kernelgen.engines.segment.whole import segment_of
 from kernelgen.engines.stage import Kernel
+from kernelgen.engines.text.reading import VECTOR
 from kernelgen.engines.text.stage_text import StageText
 from kernelgen.graph.graph import Node, TensorType
 from kernelgen.problem.schedules import CPU
@@ -58,7 +60,7 @@ class SegmentEngine(Engine[Segment]):
             return ()
         kinds = {o.type.dtype for o in second.operands if not o.is_number}
         kinds.add(second.result.type.dtype)
-        takes = kinds == {"float32"} or first.length <= ROW
+        takes = kinds <= FLOATS or first.length <= ROW
         return with_epilogue(first, second, others) if takes else ()
 
     def with_way(self, stage: Segment, arch: Architecture | None) -> Segment:
@@ -72,7 +74,7 @@ class SegmentEngine(Engine[Segment]):
         if arch == CPU:
             return CppSchedule()
         if stage.way == "rings":
-            slices = -(-stage.length // RingSchedule().slot_length)
+            slices = -(-stage.length // (RingSchedule().slot_length * vector_of(stage) // VECTOR))
             held = RingSchedule().slots * MULTIPROCESSORS[architecture(arch)]
             return RingSchedule(ahead=2) if 3 * slices > held else RingSchedule()
         return _SCHEDULES.get(stage.way, Schedule)()

@@ -8,6 +8,7 @@ from math import prod
 from typing import Literal
 
 from kernelgen.engines.architectures import MULTIPROCESSORS, Architecture
+from kernelgen.engines.rows import FLOATS
 from kernelgen.engines.segment.record import Segment, Way
 from kernelgen.engines.stage import Operand, read_by
 
@@ -38,7 +39,7 @@ def statistics_of(segment: Segment) -> Statistics | None:
         or len(segment.kept) != 1
         or len({a.of for a in segment.accumulators}) != 1
         or read.intersection(o.name for o in others)
-        or {segment.result.type.dtype, *kinds_of_values} != {"float32"}
+        or not FLOATS.issuperset((segment.result.type.dtype, *kinds_of_values))
     ):
         return None
     if "variance" in kinds and kinds <= {"variance", "mean", "sum"}:
@@ -54,22 +55,29 @@ def elementwise(segment: Segment) -> list[Operand]:
     return [o for o in others if prod(o.type.shape) == segment.length]
 
 
+def vector_of(segment: Segment) -> int:
+    """Return how many elements 16 bytes are of all that a segment reads and writes; or 0."""
+    types = {o.type.dtype for o in segment.operands if not o.is_number}
+    types.add(segment.result.type.dtype)
+    return 0 if len(types) > 1 else _VECTOR if types == {"float32"} else 2 * _VECTOR
+
+
 def way_of(segment: Segment, arch: Architecture | None) -> Way:
     """Return how a GPU of an architecture holds segments of the main shape; None is a CPU.
 
     A segment goes into the registers of a block, or its L1 cache, or the shared memory of all
     blocks together: rings of slots, or fixed columns where the weights are too many for the cache.
     """
-    length = segment.length
+    length, vector = segment.length, vector_of(segment)
     if statistics_of(segment) is None or length < (_LEAST_ON_A_CPU if arch is None else _LEAST):
         return "held"
-    whole = length % _VECTOR == 0
+    whole = vector > 0 and length % vector == 0
     if arch is not None and whole and length <= _CACHE_LENGTH:
         return "registers" if length <= _REGISTERS_LENGTH else "cache"
     if arch is not None and length <= ROW:
         return "held"
     segments, weights = prod(segment.shape) // length, elementwise(segment)
-    if arch is None or arch == "sm_80" or segments * length % _VECTOR:
+    if arch is None or arch == "sm_80" or not vector or segments * length % vector:
         return "slices"
     most_columns = MULTIPROCESSORS[arch] * _COLUMNS_OF_BLOCK
     others = [o for o in segment.operands if not o.is_number and o not in weights]

@@ -46,6 +46,8 @@ def _element(operand: Reading, backend: Backend, along: Callable[[Reading], str]
         return operand.element
     name = f"{OF}{operand.name}"
     at = index_of(operand.pattern, f"{name}_inner", f"{name}_size", i="at")
+    if operand.value_type != operand.c_type:
+        return f"float({name}[{at}])"
     if backend == "cpp":
         return f"{name}[{at}]"
     if operand.pattern == "along":

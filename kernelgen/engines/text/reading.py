@@ -6,10 +6,12 @@ from typing import Literal
 import msgspec
 
 from kernelgen.engines.stage import Operand
-from kernelgen.engines.text.stage_text import C_TYPES
+from kernelgen.engines.text.stage_text import C_TYPES, VALUE_TYPES
 
 VECTOR = 4  # neighbours that are read at once
 _MOST_IN_32_BITS = 2**32 - 1
+
+Neighbours = Literal["vector", "one", "number", "none"]
 
 
 class Reading(Operand, frozen=True, kw_only=True):
@@ -20,7 +22,7 @@ class Reading(Operand, frozen=True, kw_only=True):
         inner, size: of an operand along some dimensions, element i / inner % size is that of i;
             of one across `size` times `inner` elements, i / (size * inner) * inner + i % inner.
             At the main shape.
-        reading: how four neighbours are read: as a vector, as one element for all, or not at once.
+        reading: how neighbours are read: as a vector, as one element for all, or not at once.
         first, last: the span of the pattern.
         element: the C expression that reads it in a kernel for every input.
         at: its index in a kernel for the main shape; "" of a number.
@@ -34,7 +36,7 @@ class Reading(Operand, frozen=True, kw_only=True):
     of: str
     inner: int
     size: int
-    reading: Literal["vector", "one", "number", "none"]
+    reading: Neighbours
     first: int
     last: int
     element: str
@@ -42,6 +44,11 @@ class Reading(Operand, frozen=True, kw_only=True):
     inner_name: str
     size_name: str
     index_type: Literal["unsigned", "int64_t"]
+
+    @property
+    def value_type(self) -> str:
+        """The C type of an element in a register: floats of 16 bits are computed with as float."""
+        return VALUE_TYPES[self.dtype]
 
     @property
     def repeats(self) -> bool:
@@ -69,7 +76,7 @@ class Reading(Operand, frozen=True, kw_only=True):
         name = f"{self.of}{self.name}"
         at = index_of(self.pattern, f"{name}_inner", f"{name}_size", i=start)
         if self.held:
-            return f"const {self.c_type} {self.name}_i = {name}[{at}];"
+            return f"const {self.value_type} {self.name}_i = {name}[{at}];"
         return f"const int64_t {self.name}_at = {at} - {start};"
 
     @property
@@ -81,11 +88,13 @@ class Reading(Operand, frozen=True, kw_only=True):
 
 
 def reading_of(
-    operand: Operand, shape: tuple[int, ...], of: str = "a.", *, in_32_bits: bool = False
-) -> Reading:
+    operand: Operand, shape: tuple[int, ...], of: str = "a.", *, in_32_bits: bool = False,
+    width: int = VECTOR,
+) -> Reading:  # fmt: skip
     """Return how an operand of a stage of that main shape is read; `of` is where kernels have it.
 
-    With `in_32_bits`, the kernel for the main shape is used where 32 bits hold every index.
+    With `in_32_bits`, the kernel for the main shape is used where 32 bits hold every index. Of
+    neighbours, `width` are read at once.
     """
     narrow = in_32_bits and prod(shape) <= _MOST_IN_32_BITS
     index_type: Literal["unsigned", "int64_t"] = "unsigned" if narrow else "int64_t"
@@ -106,7 +115,7 @@ def reading_of(
         of=of,
         inner=inner,
         size=size,
-        reading=_reading(pattern, inner, size),
+        reading=_reading(pattern, inner, size, width),
         first=first,
         last=last,
         element=element,
@@ -137,15 +146,15 @@ def index_of(pattern: str, inner: str, size: str, index_type: str = "int64_t", i
             return i
 
 
-def _reading(pattern: str, inner: int, size: int) -> Literal["vector", "one", "number", "none"]:
+def _reading(pattern: str, inner: int, size: int, width: int) -> Neighbours:
     match pattern:
         case "number":
             return "number"
         case "each":
             return "vector"
         case "across":
-            return "vector" if inner % VECTOR == 0 else "none"
-        case _ if inner % VECTOR == 0 or size == 1:
+            return "vector" if inner % width == 0 else "none"
+        case _ if inner % width == 0 or size == 1:
             return "one"
         case _:
-            return "vector" if inner == 1 and size % VECTOR == 0 else "none"
+            return "vector" if inner == 1 and size % width == 0 else "none"

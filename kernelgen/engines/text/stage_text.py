@@ -6,14 +6,14 @@ from typing import Literal
 
 import msgspec
 
-from kernelgen.engines.operators import BY_NAME, is_cast, literal
+from kernelgen.engines.operators import BY_NAME, NARROW, is_cast, literal
 from kernelgen.engines.stage import Kernel, Step, StepValue, operands_of, read_by
 from kernelgen.problem.record import Backend
 
-C_TYPES = {
-    "float32": "float", "bool": "bool", "int64": "int64_t", "float64": "float",
-    "bfloat16": "bfloat16", "float16": "float16",
-}  # fmt: skip
+# Of an element in a register, and in memory.
+VALUE_TYPES = {"bool": "bool", "int64": "int64_t"}
+VALUE_TYPES |= dict.fromkeys(("float32", "float64", *NARROW), "float")
+C_TYPES = VALUE_TYPES | {name: name for name in NARROW}
 COLUMNS = 100
 _MOST_WORDS = 400  # characters of a formula
 _LONGEST = 76  # characters of an expression that stands within another
@@ -102,7 +102,7 @@ def body_of(
         if reads.count(step.name) == 1 and len(text) <= _LONGEST:
             known[step.name] = text
         else:
-            c_type = C_TYPES[step.dtype]
+            c_type = VALUE_TYPES[step.dtype]
             c_type = "double" if double and c_type == "float" else c_type
             lines.append(f"const {c_type} {step.name} = {text};")
             known[step.name] = step.name

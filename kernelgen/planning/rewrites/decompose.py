@@ -13,8 +13,9 @@ from kernelgen.planning.rewrites.attention import wide_attention
 from kernelgen.planning.rewrites.builder import Builder, rewritten
 from kernelgen.planning.rewrites.loops import with_loops
 from kernelgen.planning.rewrites.losses import LOSSES, with_cross_entropies
-from kernelgen.planning.rewrites.narrow import with_wide_floats
+from kernelgen.planning.rewrites.narrow import with_views_before_casts, with_wide_floats
 from kernelgen.planning.rewrites.norms import NORMS, with_running_statistics
+from kernelgen.planning.rewrites.scans import SCANS
 from kernelgen.planning.rewrites.statistics import STATISTICS
 from kernelgen.planning.rewrites.views import without_views_between
 
@@ -62,8 +63,8 @@ _TABLE: Mapping[str, Decomposition] = {
 }
 
 
-# Of floats of 16 bits. Norms and pools are left out: kernels that hold these are for float32.
-_COMPUTED = frozenset((*LOSSES, *REDUCTIONS, *STATISTICS))
+# Of floats of 16 bits as well.
+_COMPUTED = frozenset((*LOSSES, *NORMS, *POOLINGS, *REDUCTIONS, *SCANS, *STATISTICS))
 
 
 def prepared(graph: Graph) -> Graph:
@@ -91,7 +92,7 @@ def decomposed(graph: Graph) -> Graph:
         parts.update({(node.name, index): value for index, value in enumerate(results)})
         return builder.nodes
 
-    return without_views_between(rewritten(graph, become))
+    return without_views_between(with_views_before_casts(rewritten(graph, become)))
 
 
 def _with_linear_layers(graph: Graph) -> Graph:

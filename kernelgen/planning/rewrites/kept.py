@@ -13,9 +13,11 @@ from kernelgen.engines.gathers import REDUCTIONS
 from kernelgen.engines.naming import without_overload
 from kernelgen.engines.operators import operator_for
 from kernelgen.engines.pool.window import POOLINGS
+from kernelgen.engines.rows import FLOATS
 from kernelgen.graph.graph import VIEWS, Argument, Graph, Node, Reference
 from kernelgen.planning.rewrites.builder import rewritten
 from kernelgen.planning.rewrites.losses import LOSSES
+from kernelgen.planning.rewrites.narrow import is_stored, with_casts_skipped
 from kernelgen.planning.rewrites.norms import FLOAT_EPS, NORMS
 from kernelgen.planning.rewrites.statistics import STATISTICS
 
@@ -37,17 +39,17 @@ def with_norms(graph: Graph, names: Iterable[str]) -> Graph:
     unbatched: set[str] = set()
 
     def become(node: Node, _: object) -> list[Node]:
-        if node.aten == "squeeze.dim" and node.argument("self") in unbatched:
-            return [node.calling("alias.default", self=Reference(node.reads[0]))]
+        if unbatched.intersection(node.reads):
+            if node.aten == "squeeze.dim":
+                return [node.calling("alias.default", self=Reference(node.reads[0]))]
+            unbatched.add(node.name)
+            return [_of_one_image(node)]
         if node.name not in kept or (norm := found.norm(node)) is None:
             return [node]
         if (x := found.unbatched(norm)) is not None:
             unbatched.add(node.name)
-            shape = node.type.shape[1:]
-            own = msgspec.structs.replace(node.type, shape=shape, strides=node.type.strides[1:])
-            node = msgspec.structs.replace(node, results=(own,))
             norm = norm.calling(norm.aten, **{**norm.arguments, "self": Reference(x)})
-            return [msgspec.structs.replace(norm, results=node.results)]
+            return [_of_one_image(norm)]
         return [norm]
 
     return rewritten(graph, become)
@@ -58,9 +60,9 @@ class _Norms:
 
     def __init__(self, graph: Graph) -> None:
         self._types = graph.types
-        self._nodes = {node.name: node for node in graph.nodes}
         self._paths = {i.name: i.path for i in graph.inputs}
         self._outputs = {*graph.outputs, *graph.updates.values()}
+        self._nodes = {node.name: node for node in with_casts_skipped(graph)}
         self._readers: dict[str, list[Node]] = {}
         for node in graph.nodes:
             for name in node.reads:
@@ -79,12 +81,13 @@ class _Norms:
 
     def norm(self, node: Node) -> Node | None:
         """Return the norm that a node ends as one node; None if it ends none."""
+        node = self._nodes[node.name]
         if node.aten in _QUOTIENTS:
             return self._quotient(node)
         if node.aten in _SOFTMAXES and node.arguments["dtype"] is None:
             return self._along(node, _SOFTMAXES[node.aten], node.arguments["dim"])
         x = node.arguments.get("input")
-        if not isinstance(x, Reference) or self._types[x.name].dtype != "float32":
+        if not isinstance(x, Reference) or self._types[x.name].dtype not in FLOATS:
             return None
         return self._of_channels(node, x)
 
@@ -112,9 +115,11 @@ class _Norms:
 
     def unbatched(self, norm: Node) -> str | None:
         """Return the image that a norm of channels has as a batch of one, None if it has more."""
-        before = self._nodes.get(norm.argument("self"))
+        before, aten = self._nodes.get(norm.argument("self")), norm.aten
         after = self._readers.get(norm.name, [])
-        if before is None or norm.aten != "segment.channels" or norm.name in self._outputs:
+        if len(after) == 1 and is_stored(after[0]):
+            norm, after = after[0], self._readers.get(after[0].name, [])
+        if before is None or aten != "segment.channels" or norm.name in self._outputs:
             return None
         if before.aten != "unsqueeze.default" or before.arguments["dim"] != 0:
             return None
@@ -159,7 +164,7 @@ class _Norms:
         if not isinstance(dim, int) or not isinstance(x, Reference):
             return None
         found = self._types[x.name]
-        if not found.shape or found.dtype != "float32":
+        if not found.shape or found.dtype not in FLOATS:
             return None
         if first is not None and first.arguments["self"] != x:
             return None
@@ -205,6 +210,13 @@ def _whole(
     return node.calling(
         f"segment.{what}", self=x, **weights, statistics=statistics, by=by, count=count, eps=eps
     )
+
+
+def _of_one_image(node: Node) -> Node:
+    """Return a node whose result is that of a batch of one without the batch."""
+    found = node.type
+    own = msgspec.structs.replace(found, shape=found.shape[1:], strides=found.strides[1:])
+    return msgspec.structs.replace(node, results=(own,))
 
 
 def _gathers(node: Node) -> bool:

@@ -1,55 +1,105 @@
-"""Floats of 16 bits, computed with as float32: widened where they are read, rounded where made."""
+"""Floats of 16 bits, computed with as float32: widened where read, rounded where stored."""
+
+from collections.abc import Mapping
 
 import msgspec
 
-from kernelgen.engines.operators import operator_for
-from kernelgen.engines.rows import NARROW
-from kernelgen.graph.graph import Argument, Graph, Named, Node, Reference, TensorType, renamed
+from kernelgen.engines.naming import without_overload
+from kernelgen.engines.operators import NARROW, operator_for
+from kernelgen.engines.pool.window import is_pooled
+from kernelgen.graph.graph import VIEWS, Argument, Graph, Named, Node, Reference, renamed
 from kernelgen.planning.rewrites.builder import Builder, rewritten
+from kernelgen.planning.rewrites.views import EXPANSIONS
 
 _CAST = "_to_copy.default"
+_CASTS = (_CAST, "to.dtype", "to.dtype_layout")
 
 
 def with_wide_floats(graph: Graph, known: frozenset[str]) -> Graph:
     """Return a graph in which kernels compute with no floats of 16 bits, but for casts.
 
-    Torch computes an operator on these in float32 as well, and rounds its result.
+    Torch computes an operator on these in float32 as well, and rounds its result. Kernels round
+    what they write alone: a cast here says how a value is stored, not that a stage rounds it.
 
     Args:
         graph: as it was traced.
         known: names of the operators that kernels compute beside those of the table.
     """
-    types = graph.input_types
-    for node in graph.nodes:
-        types |= node.types
-    narrow = {name for name, found in types.items() if found.dtype in NARROW}
+    narrow = {name for name, found in graph.types.items() if found.dtype in NARROW}
+    repeated: dict[str, str] = {}  # what is repeated by a view, in float32
+
+    def widened(name: str, b: Builder) -> Reference:
+        given: dict[str, Argument] = {"self": Reference(name), "dtype": Named("float32")}
+        return b.emit(_CAST, given, b.types[name].shape)
 
     def become(node: Node, b: Builder) -> list[Node]:
         is_known = node.aten in known or operator_for(node.aten, node.arguments) is not None
         read = [name for name in node.reads if name in narrow]
-        if not is_known or node.aten == _CAST or not read:
+        if node.aten in EXPANSIONS and node.name in narrow:
+            repeated[node.name] = f"wide_{node.name}"
+            wide = _with_input(node, repeated[node.name], widened(node.reads[0], b), "float32")
+            return [node, *b.nodes, wide]
+        if not is_known or node.aten in _CASTS or not read:
             return [node]
-        wide = {name: _cast(b, Reference(name), b.types[name], "float32").name for name in read}
-        arguments: dict[str, Argument] = {
-            name: renamed(value, lambda one: wide.get(one, one))
-            for name, value in node.arguments.items()
-        }
-        if len(node.results) > 1 or isinstance(arguments.get("dtype"), Named):
+        arguments = _renamed(node, {n: repeated.get(n) or widened(n, b).name for n in read})
+        arguments |= {"dtype": None} if arguments.get("dtype") == Named("float32") else {}
+        updates = arguments.get("training", arguments.get("use_input_stats"))
+        keeps = updates is True and arguments.get("running_mean") is not None
+        if len(node.results) > 1 or isinstance(arguments.get("dtype"), Named) or keeps:
             return [node]
-        (found,) = node.results
+        made, (found,) = msgspec.structs.replace(node, arguments=arguments), node.results
+        if not is_pooled(made, b.types):
+            return [node]
         if found is None or found.dtype not in NARROW:
-            return [*b.nodes, msgspec.structs.replace(node, arguments=arguments)]
-        made = msgspec.structs.replace(
-            node,
-            name=f"wide_{node.name}",
-            arguments=arguments,
-            results=(msgspec.structs.replace(found, dtype="float32"),),
-        )
-        dtype, wide_result = Named(found.dtype), Reference(made.name)
-        return [*b.nodes, made, node.calling(_CAST, self=wide_result, dtype=dtype)]
+            return [*b.nodes, made]
+        wide_type = msgspec.structs.replace(found, dtype="float32")
+        made = msgspec.structs.replace(made, name=f"wide_{node.name}", results=(wide_type,))
+        dtype, value = Named(found.dtype), Reference(made.name)
+        stored = node.calling(_CAST, self=value, dtype=dtype, non_blocking=True)
+        return [*b.nodes, made, stored]
 
     return rewritten(graph, become) if narrow else graph
 
 
-def _cast(b: Builder, value: Reference, found: TensorType, dtype: str) -> Reference:
-    return b.emit(_CAST, {"self": value, "dtype": Named(dtype)}, found.shape, dtype)
+def is_stored(node: Node) -> bool:
+    """Whether a node says that a value is stored in 16 bits."""
+    return node.aten == _CAST and node.arguments.get("non_blocking") is True
+
+
+def with_casts_skipped(graph: Graph) -> list[Node]:
+    """Return nodes that read floats of 16 bits as they are in memory, or as they were computed."""
+    types, casts = graph.types, [node for node in graph.nodes if node.aten in _CASTS]
+    stored = {node.name: node.reads[0] for node in casts if is_stored(node)}
+    read = {node.name: node.reads[0] for node in casts if types[node.name].dtype == "float32"}
+    skipped = {n: stored.get(of, of) for n, of in read.items() if types[of].dtype in NARROW}
+    replace = msgspec.structs.replace
+    return [replace(node, arguments=_renamed(node, skipped)) for node in graph.nodes]
+
+
+def _renamed(node: Node, names: Mapping[str, str]) -> dict[str, Argument]:
+    return {k: renamed(v, lambda one: names.get(one, one)) for k, v in node.arguments.items()}
+
+
+def _with_input(view: Node, name: str, value: Reference, dtype: str) -> Node:
+    """Return a view of another value, of another dtype."""
+    arguments = view.arguments | {"self": value}
+    found = msgspec.structs.replace(view.type, dtype=dtype)
+    return msgspec.structs.replace(view, name=name, arguments=arguments, results=(found,))
+
+
+def with_views_before_casts(graph: Graph) -> Graph:
+    """Return a graph in which what is viewed lies in memory, rather than in float32 nowhere."""
+    cast: dict[str, Node] = {}
+
+    def become(node: Node, b: Builder) -> list[Node]:
+        if node.aten in _CASTS and node.type.dtype == "float32":
+            cast[node.name] = node
+        is_view = without_overload(node.aten) in VIEWS and node.aten not in EXPANSIONS
+        of = cast.get(node.reads[0]) if is_view else None
+        if of is None or b.types[of.reads[0]].dtype not in NARROW or len(node.results) > 1:
+            return [node]
+        value, name = Reference(of.reads[0]), f"{of.reads[0]}_in_{node.name}"
+        seen = _with_input(node, name, value, b.type_of(value).dtype)
+        return [seen, node.calling(_CAST, self=Reference(name), dtype=Named("float32"))]
+
+    return rewritten(graph, become)

@@ -4,9 +4,10 @@ import msgspec
 
 from kernelgen.engines.naming import without_overload
 from kernelgen.graph.graph import Graph, Node, Reference, TensorType
+from kernelgen.planning.rewrites.narrow import is_stored
 
 _CUTS = frozenset(("narrow.default", "slice.Tensor"))
-_KINDS = {"cumsum.default": "scan_sum", "cumprod.default": "scan_prod"}
+SCANS = {"cumsum.default": "scan_sum", "cumprod.default": "scan_prod"}
 
 
 def with_scans(graph: Graph) -> Graph:
@@ -20,19 +21,28 @@ def with_scans(graph: Graph) -> Graph:
     by_name: dict[str, Node] = {}
     types = graph.types
     for node in graph.nodes:
-        made = _scan(node) or _reversed(node, by_name) or _exclusive(node, by_name, types) or node
+        made = _scan(node) or _stored(node, by_name) or _reversed(node, by_name)
+        made = made or _exclusive(node, by_name, types) or node
         nodes.append(made)
         by_name[made.name] = made
     return with_read_nodes(nodes, graph)
 
 
 def _scan(node: Node) -> Node | None:
-    kind = _KINDS.get(node.aten)
+    kind = SCANS.get(node.aten)
     (result,) = node.results if len(node.results) == 1 else (None,)
     if kind is None or result is None or result.dtype != "float32" or not result.shape:
         return None
     dim = node.take("dim", int)
     return node.calling(kind, self=node.arguments["self"], dim=dim, reverse=False, exclusive=False)
+
+
+def _stored(node: Node, by_name: dict[str, Node]) -> Node | None:
+    """Return the scan whose result a node stores in 16 bits."""
+    scan = by_name.get(node.reads[0]) if is_stored(node) else None
+    if scan is None or not scan.aten.startswith("scan_"):
+        return None
+    return msgspec.structs.replace(scan, name=node.name, results=node.results)
 
 
 def _reversed(node: Node, by_name: dict[str, Node]) -> Node | None:

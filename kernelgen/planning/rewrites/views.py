@@ -36,7 +36,7 @@ _REDUCTIONS = (
     "sumexp",
     "variance",
 )
-_EXPANSIONS = ("expand.default", "expand_as.default", "broadcast_to.default")
+EXPANSIONS = ("expand.default", "expand_as.default", "broadcast_to.default")
 _MERGES = ("view.default", "reshape.default", "flatten.using_ints", "squeeze.dim", "squeeze.dims")
 _SPLITS = ("view.default", "reshape.default", "unflatten.int")
 
@@ -259,7 +259,7 @@ class _Views:
         sources = {
             name: other.argument("self")
             for name in node.reads
-            if (other := self._nodes.get(name)) is not None and other.aten in _EXPANSIONS
+            if (other := self._nodes.get(name)) is not None and other.aten in EXPANSIONS
         }
         shapes = [self._types[sources.get(name, name)].shape for name in node.reads]
         arguments = {
