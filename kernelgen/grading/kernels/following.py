@@ -4,6 +4,7 @@ What each operator reads is compared with what operators have left in memory: an
 a part in the result has written something that one of them, or the caller, reads.
 """
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -22,6 +23,7 @@ _MOST_CHANGED = 0.01
 _ROUNDING = 4e-5
 _MOST_BYTES = 2 << 30
 _OVERWRITES = ("aten::copy_", "aten::fill_", "aten::zero_")
+_EMPTY = re.compile("aten::(new_)?empty")
 _KNOWN = "left by operators"  # of a tensor without memory, an attribute
 _BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 _CPU = torch._C.DispatchKeySet(torch._C.DispatchKey.CPU)  # noqa: SLF001 (there is no other way)
@@ -74,7 +76,10 @@ class Follower(TorchDispatchMode):
         with profiler.record_function(FOLLOWED):
             result = func(*args, **kwargs)
         for one in tree_leaves([result, [arg for one, arg in given if one.is_write]]):
-            if isinstance(one, torch.Tensor):
+            if isinstance(one, torch.Tensor) and _EMPTY.match(schema.name):
+                # Whatever lies there, and however much: memory that nobody has written to.
+                self._left.pop(one.untyped_storage().data_ptr(), None)
+            elif isinstance(one, torch.Tensor):
                 # A noise, say, that leaves what there was is no part in the result either.
                 self._leave(one, known=all(read) or self._is_known(one, rounded=True))
             elif all(read) and isinstance(one, float):

@@ -179,6 +179,7 @@ class _Frame:
             count=1,
             time_us=max(0.0, float(self.event["dur"]) - self.inner_us),
             elements=0 if self.wraps else elements,
+            operands=sum(map(bool, dims)),
         )
 
 
@@ -206,7 +207,10 @@ def _nested(events: list[Event], within: str | None) -> list[Work]:
 
 
 def _together(works: Iterable[Work]) -> tuple[Work, ...]:
-    """Return one record a name and kind, longest first; beyond the limit, the shortest are left."""
+    """Return one record a name and kind, longest first; beyond the limit, what is short is left.
+
+    That is not what torch computes.
+    """
     groups: dict[tuple[str, str], list[Work]] = {}
     for work in works:
         groups.setdefault((work.name, work.kind), []).append(work)
@@ -220,10 +224,12 @@ def _together(works: Iterable[Work]) -> tuple[Work, ...]:
             threads=max(work.threads for work in group),
             all_threads=sum(work.all_threads for work in group),
             elements=sum(work.elements for work in group),
+            operands=max(work.operands for work in group),
         )
         for group in groups.values()
     ]
-    return tuple(sorted(merged, key=lambda work: -work.time_us)[:MAX_WORKS])
+    merged.sort(key=lambda work: (not operator_computes(work.name), -work.time_us))
+    return tuple(sorted(merged[:MAX_WORKS], key=lambda work: -work.time_us))
 
 
 def _elements(sizes: list[Any]) -> int:
