@@ -128,9 +128,8 @@ def _symbols(elf: mmap.mmap) -> Iterator[tuple[bytes, int]]:
     _, _, at, size, names = next(one for one in sections if one[0] == _SYMBOLS)
     for name, section, value in struct.iter_unpack("<I2xHQ8x", elf[at : at + size]):
         if section < count:  # not one that lies in none
-            _, address, place, *_ = sections[section]
             begin = sections[names][2] + name
-            yield elf[begin : begin + 8], value - address + place
+            yield elf[begin : begin + 8], value - sections[section][1] + sections[section][2]
 
 
 def _is_library(thread: Path, counter: int, stack: int, mappings: list[Mapping]) -> bool:

@@ -322,8 +322,9 @@ def _may_leave_values(called: Sequence[Work], reference: Sequence[Work]) -> bool
 def _leaves_parameters(called: Sequence[Work], reference: Sequence[Work]) -> bool:
     """Whether a norm or a convolution leaves weight or bias to an own kernel."""
     given = {work.name: work.operands for work in called if _TAKES_PARAMETERS.search(work.name)}
-    asked = [(work.name, work.operands) for work in reference if work.elements]
-    return any(given.get(name, operands) < operands for name, operands in asked)
+    return any(
+        given.get(one.name, one.operands) < one.operands for one in reference if one.elements
+    )
 
 
 def _sizes(works: Sequence[Work]) -> dict[str, int]:
