@@ -8,6 +8,7 @@ from functools import partial
 
 import pytest
 import torch
+from msgspec.structs import replace
 
 from kernelgen.grading.kernels.following import Follower
 from kernelgen.grading.kernels.own import Policy, TracedCall, objection
@@ -140,6 +141,17 @@ def test_an_own_kernel_with_a_part_in_the_result_is_seen(name: str) -> None:
     assert not followed(OWN[name])
 
 
+def test_memory_that_nobody_writes_to_is_not_too_much_to_be_followed() -> None:
+    def function() -> torch.Tensor:
+        torch.empty(1 << 30)
+        return torch.ones(2).exp()
+
+    follower = Follower()
+    for _ in range(2):
+        follower.call(function, [])
+    assert (follower.by_torch, follower.missing) == (True, "")
+
+
 def test_a_call_that_cannot_be_followed_is_made_all_the_same() -> None:
     calls: list[int] = []
 
@@ -186,15 +198,28 @@ def test_torch_s_operators_alone_are_no_own_kernel(
     assert reason in str(found)
 
 
-@pytest.mark.parametrize(("by_torch", "reason"), [(False, "None"), (None, "calls torch's")])
+@pytest.mark.parametrize(
+    ("by_torch", "operands", "reason"),
+    [
+        (False, 1, "None"),
+        (None, 1, "calls torch's"),
+        # A followed call shows an own kernel, and others give torch the weight and the bias.
+        (False, 3, "calls torch's"),
+    ],
+)
 def test_a_norm_may_leave_its_affine_map_to_an_own_kernel(
     by_torch: bool | None,  # noqa: FBT001
+    operands: int,
     reason: str,
 ) -> None:
-    ran = Trace(works=operators(native_group_norm=1000), busy_us=10.0, call_us=50.0)
+    (norm,) = operators(native_group_norm=1000)
+    ran, asked = (
+        Trace(works=(replace(norm, operands=count),), busy_us=10.0, call_us=50.0)
+        for count in (operands, 3)
+    )
     call = TracedCall(trace=ran, output_elements=1000, output_bytes=4000, by_torch=by_torch)
     policy = Policy(require="own_kernel", libraries="allowed")
-    found = objection([call], declared_kernels(""), policy, on_gpu=False, reference=ran)
+    found = objection([call], declared_kernels(""), policy, on_gpu=False, reference=asked)
     assert reason in str(found)
 
 

@@ -15,6 +15,7 @@ from kernelgen.build.toolchain import find_compiler
 from kernelgen.grading.timing import looks as looks_module
 from kernelgen.grading.timing.looks import Looks, Meanwhile
 from kernelgen.grading.timing.waits import BatchTime, Claim, Waits
+from kernelgen.grading.wire.trace import Trace, Work
 from kernelgen.sandbox import standing, standstill
 from kernelgen.sandbox.standing import Kind, _executable, _is_library, computes_in_a_library
 
@@ -156,6 +157,49 @@ def test_processes_that_map_more_than_anybody_reads_may_compute_in_any_library(
     assert found == [True, None]
 
 
+def test_a_library_under_another_name_is_as_large() -> None:
+    bindings = Path(torch.__file__).parent.resolve() / "lib" / "libtorch_python.so"
+    told = (
+        "7f0000000000-7f0000f00000 r-xp 00000000 fe:01 12 /tmp/tail.so\n"
+        "7f0001000000-7f0001200000 r-xp 01000000 fe:01 12 /tmp/tail.so\n"
+        "7f0002000000-7f0002f00000 r-xp 00000000 fe:01 13 /tmp/own.so\n"
+        "7f0003000000-7f0006000000 r-xp 00000000 fe:01 14 /tmp/torch/lib/libtorch_python.so\n"
+        f"7f0007000000-7f000a000000 r-xp 00000000 fe:01 15 {bindings}\n"
+    )
+    kinds = [kind for _, _, kind in _executable(told.encode())]
+    assert kinds == ["library", "library", "other", "library", "other"]
+
+
+FILLED_STACK = """
+#include <cstdint>
+extern "C" void of(volatile uintptr_t* p) { p[0] = p[0]; }
+extern "C" __attribute__((noinline)) void fill() {
+  volatile uintptr_t here[8192];
+  for (auto& word : here) word = (uintptr_t)&of;
+  of(here);
+}
+"""
+
+
+def test_what_lies_on_a_stack_is_no_caller_of_an_operator_s(tmp_path: Path) -> None:
+    built = tmp_path / "fill.so"
+    (tmp_path / "fill.cpp").write_text(FILLED_STACK)
+    compiler = find_compiler().command
+    source = str(tmp_path / "fill.cpp")
+    subprocess.run([*compiler, "-O2", "-shared", "-fPIC", "-o", str(built), source], check=True)
+    script = (
+        "import ctypes, sys\n"
+        "fill = ctypes.CDLL(sys.argv[1]).fill\n"
+        "torch.set_num_threads(1)\n"
+        "x = torch.randn(8, 1 << 16)\n"
+        "print(flush=True)\n"
+        "while True:\n"
+        "    fill()\n"
+        "    x.exp()\n"
+    )
+    assert seen(script, str(built)).count(True) > 0.7 * LOOKS
+
+
 def test_names_of_files_end_no_line_of_what_is_mapped(tmp_path: Path) -> None:
     compiler = find_compiler().command
     built = tmp_path / "a\x0bb\rc\u2028d\ne.so"
@@ -210,11 +254,13 @@ class FakeRunner:
         return batch_time(calls * self.call_ms, self.gauge_ms)
 
 
-def judged(
+def judged(  # noqa: PLR0913 - a row of the table
     monkeypatch: pytest.MonkeyPatch,
     pattern: tuple[bool | None, ...],
     recorded: float,
     *,
+    traced_ms: float = 1.0,
+    operators: int = 1,
     call_ms: float = 1.0,
     gauge_ms: float = 1.0,
 ) -> tuple[str, int]:
@@ -226,7 +272,9 @@ def judged(
     claim = Claim(device_ms=1.0, host_ms=1.0, gauge_ms=1.0, call_bytes=1, batch_bytes=1)
     timed = Waits("cpu", claim, 8, controls=[batch_time(1.0)])
     timed.batches = [batch_time(8.0)]
-    return looks.objection(recorded, timed), run.batches
+    works = (Work(name="aten::mm", kind="operator", count=operators, time_us=1.0),)
+    trace = Trace(works=works, busy_us=1e3 * recorded * traced_ms, call_us=1e3 * traced_ms)
+    return looks.objection(trace, timed), run.batches
 
 
 def test_work_of_libraries_that_was_not_recorded_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -244,12 +292,49 @@ def test_work_of_libraries_that_was_not_recorded_is_seen(monkeypatch: pytest.Mon
         ((False, True, False), 0.3),
         ((None,), 0.0),
         ((True,), 0.9),  # the trace has it all
+        ((False, True, True, True), 0.7),
     ],
 )
 def test_what_was_recorded_is_not_held_against_a_candidate(
     monkeypatch: pytest.MonkeyPatch, pattern: tuple[bool | None, ...], recorded: float
 ) -> None:
     assert judged(monkeypatch, pattern, recorded)[0] == ""
+
+
+def test_work_of_libraries_beside_much_that_was_recorded_is_seen(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for recorded in (0.45, 0.6, 0.75):
+        objection, _ = judged(monkeypatch, (True,) * 99 + (False,), recorded)
+        assert f"recorded {recorded:.0%}" in objection
+
+
+def test_short_operators_take_as_much_again_before_they_are_recorded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert judged(monkeypatch, (True,), 0.6, operators=200)[0] == ""
+
+
+def test_what_slows_traced_calls_down_may_be_there_to_be_recorded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(looks_module, "_MOST_BATCHES", 100)
+    pattern = (True,) * 9 + (False,)
+    assert judged(monkeypatch, pattern, 0.6, call_ms=2.0, traced_ms=2.0)[0] == ""
+    assert "recorded 60%" in judged(monkeypatch, pattern, 0.6, call_ms=2.0, traced_ms=4.0)[0]
+
+
+def test_honest_code_that_was_slower_while_it_was_traced_passes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pattern = (True, False, True, True, False)
+    assert judged(monkeypatch, pattern, 0.6, traced_ms=10.0)[0] == ""
+
+
+def test_few_looks_that_all_say_one_thing_are_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(looks_module, "_MOST_BATCHES", 30)
+    assert "a library of torch's" in judged(monkeypatch, (None,) * 5 + (True,), 0.0)[0]
+    assert judged(monkeypatch, (None,) * 15 + (True,), 0.0)[0] == ""
 
 
 def test_honest_code_is_done_within_a_few_batches(monkeypatch: pytest.MonkeyPatch) -> None:

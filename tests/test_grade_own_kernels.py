@@ -1,5 +1,7 @@
 """Which traced calls are refused as NO_CUSTOM_KERNEL, and which honest ones are not."""
 
+import contextlib
+import math
 from pathlib import Path
 
 import msgspec
@@ -313,6 +315,20 @@ def test_the_kernels_of_a_pass_are_kept() -> None:
 
     assert [use.owner for use in evidence.kernels] == ["candidate"]
     assert evidence.warnings == ()
+
+
+@pytest.mark.parametrize(("problem_bytes", "refused"), [(1 << 20, True), (1 << 30, False)])
+def test_a_small_call_that_cannot_be_followed_sets_out_to_prevent_it(
+    problem_bytes: int, *, refused: bool
+) -> None:
+    check = check_of(TEXT, "cpu")
+    elements = sum(math.prod(spec.shape) for spec in OUTPUTS.specs)
+    ran = Trace(works=(operator("aten::exp", elements),), busy_us=10.0, call_us=50.0)
+    check.add(ran, OUTPUTS, 1e6)
+    check.add_followed(Trace(missing="too large"), problem_bytes)
+    reference = Trace(works=(operator("aten::mul", elements),), busy_us=10.0, call_us=50.0)
+    with pytest.raises(Judged) if refused else contextlib.nullcontext():
+        check.conclude(Evidence(expected=("main",)), reference)
 
 
 def test_a_profiler_that_fails_is_a_warning_and_no_verdict() -> None:

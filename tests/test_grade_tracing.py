@@ -297,6 +297,17 @@ def test_a_record_is_bounded_however_much_ran() -> None:
     assert trace.works[0].time_us == MAX_WORKS + 100
 
 
+def test_operators_that_only_take_long_leave_no_room_for_none_of_torch_s() -> None:
+    mark = event(FORWARD, "user_annotation", 0.0, 1e6)
+    lasting = [event(f"own::op{n}", "cpu_op", 10.0 * n, 9.0) for n in range(MAX_WORKS + 100)]
+    product = event("aten::addmm", "cpu_op", 9e5, 1.0)
+
+    (trace,) = read_traces({"traceEvents": [mark, *lasting, product]}, "cpu")
+
+    assert len(trace.works) == MAX_WORKS
+    assert "aten::addmm" in names(trace)
+
+
 def test_a_trace_that_marks_no_forward_is_refused() -> None:
     with pytest.raises(ValueError, match="marks no call"):
         read_traces({"traceEvents": FLUSH}, "cuda")

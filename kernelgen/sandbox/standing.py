@@ -6,9 +6,15 @@ thread, and maps beside it what is mapped there (proc_pid_syscall(5), proc_pid_m
 
 import bisect
 import contextlib
+import functools
+import mmap
 import os
 import re
-from collections.abc import Iterable
+import struct
+import sys
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
 
@@ -16,11 +22,16 @@ from typing import Literal
 # numpy. Torch's bindings and allocators, and the grader's JSON, do not; Numba's call what a
 # solution has written.
 _LIBRARIES = re.compile(
-    r"(/lib\w*(torch_cpu|mkl|dnnl|blas|lapack|blis|sleef)[\w.-]*"
+    r"(/lib\w*(torch_cpu|mkl|dnnl|blas|lapack|blis)[\w.-]*"
     r"|/(site|dist)-packages/(?!torch/|msgspec/|numba/).*)$"
 )
 # Files that work for their caller; so does memory of no file, where oneDNN compiles.
-_FOR_OTHERS = re.compile(r"^-$|/(lib(c|c10|m|mvec|pthread)[-.]|ld-)[-.\w]*$")
+_FOR_OTHERS = re.compile(r"^-$|/(lib(c|c10|m|mvec|pthread|sleef)[-.]|ld-)[-.\w]*$")
+# Of one file, in bytes of code: more than any solution compiles, a library under another name.
+_MOST_CODE = 16 << 20
+# Torch's file, and the names in it of functions that other code calls for each vector.
+_TORCH, _VECTOR_FUNCTION = "libtorch_cpu.so", b"Sleef_"
+_SYMBOLS = 11  # SHT_DYNSYM of elf(5)
 # Between two loops of a library's, OpenMP's threads wait without a rest, whoever computes.
 _WAITS = re.compile(r"/lib(gomp|iomp5|omp)[-.][-.\w]*$")
 _NEAR_BYTES = 4096  # from the top of the stack
@@ -34,7 +45,7 @@ Mapping = tuple[int, int, Kind]  # begin, end
 def computes_in_a_library(pids: Iterable[int], *, shown: bool = False) -> bool | None:
     """Whether a thread of stopped processes was running in a library that computes.
 
-    A vector function of a library that other code calls for its own work, element by element, is
+    A vector function of torch's that other code calls for its own work, element by element, is
     that code's. Returns None if no thread was running, or the kernel does not tell. Where it is to
     have `shown` them all, what it does not tell counts as a library's: any process can forbid it.
     """
@@ -71,23 +82,62 @@ def computes_in_a_library(pids: Iterable[int], *, shown: bool = False) -> bool |
 
 def _executable(told: bytes) -> list[Mapping]:
     found: list[Mapping] = []
+    parts = defaultdict[str, list[tuple[int, int, int]]](list)
     # Nothing is told of a thread that is ending.
     for line in filter(None, told.decode("latin-1").split("\n")):
-        places, access, *_, name = f"{line} -".split(maxsplit=5)
+        places, access, offset, *_, name = f"{line} -".split(maxsplit=5)
         if "x" in access:
             begin, end = (int(place, 16) for place in places.split("-"))
             file = name.removesuffix(" -").removesuffix(" (deleted)")
-            kind: Kind = "library" if _LIBRARIES.search(file) else "other"
-            kind = "for others" if _FOR_OTHERS.search(file) else kind
-            found.append((begin, end, "waits" if _WAITS.search(file) else kind))
-    return found
+            parts[file].append((begin, end, begin - int(offset, 16)))
+    for file, of_file in parts.items():
+        large = sum(end - begin for begin, end, _ in of_file) > _MOST_CODE
+        copied = large and file != str(_torch_s("libtorch_python.so"))
+        kind: Kind = "library" if copied or _LIBRARIES.search(file) else "other"
+        kind = "for others" if _FOR_OTHERS.search(file) else kind
+        kind = "waits" if _WAITS.search(file) else kind
+        for begin, end, start in of_file:
+            at = _vector_functions() if file.endswith(f"/{_TORCH}") else (0, 0)
+            low, high = (min(max(begin, start + place), end) for place in at)
+            found += [(begin, low, kind), (low, high, "for others"), (high, end, kind)]
+    return sorted(one for one in found if one[0] < one[1])
+
+
+@functools.cache
+def _vector_functions() -> tuple[int, int]:
+    """Return where in torch's file its vector functions are; where no symbol tells, all of it."""
+    try:
+        with _torch_s(_TORCH).open("rb") as file:
+            elf = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
+        places = [at for name, at in _symbols(elf) if name.startswith(_VECTOR_FUNCTION)]
+        return min(places), max(places)
+    except (OSError, StopIteration, ValueError, struct.error):
+        return 0, sys.maxsize
+
+
+@functools.cache
+def _torch_s(library: str) -> Path:
+    torch = find_spec("torch")
+    return Path(torch.origin if torch and torch.origin else "", "../lib", library).resolve()
+
+
+def _symbols(elf: mmap.mmap) -> Iterator[tuple[bytes, int]]:
+    """Yield beginnings of dynamic symbols' names, and where in the file the symbols are."""
+    table, count = struct.unpack_from("<40xQ12xH", elf)
+    sections = list(struct.iter_unpack("<4xI8xQQQI20x", elf[table : table + 64 * count]))
+    _, _, at, size, names = next(one for one in sections if one[0] == _SYMBOLS)
+    for name, section, value in struct.iter_unpack("<I2xHQ8x", elf[at : at + size]):
+        if section < count:  # not one that lies in none
+            begin = sections[names][2] + name
+            yield elf[begin : begin + 8], value - sections[section][1] + sections[section][2]
 
 
 def _is_library(thread: Path, counter: int, stack: int, mappings: list[Mapping]) -> bool:
     """Whether the work at a counter is a library's, as is that of the nearest caller."""
     at = _kind(counter, mappings)
-    if at == "other":
-        return False
+    # What lies on the stack may have been put there, to be taken for a caller.
+    if at in {"library", "other"}:
+        return at == "library"
     near = b""
     # A stack pointer may point nowhere.
     with contextlib.suppress(OSError), (thread / "mem").open("rb", buffering=0) as memory:

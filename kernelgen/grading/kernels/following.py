@@ -22,6 +22,7 @@ _MOST_CHANGED = 0.01
 _ROUNDING = 4e-5
 _MOST_BYTES = 2 << 30
 _OVERWRITES = ("aten::copy_", "aten::fill_", "aten::zero_")
+_EMPTY = ("aten::empty", "aten::new_empty")
 _KNOWN = "left by operators"  # of a tensor without memory, an attribute
 _BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 _CPU = torch._C.DispatchKeySet(torch._C.DispatchKey.CPU)  # noqa: SLF001 (there is no other way)
@@ -74,7 +75,10 @@ class Follower(TorchDispatchMode):
         with profiler.record_function(FOLLOWED):
             result = func(*args, **kwargs)
         for one in tree_leaves([result, [arg for one, arg in given if one.is_write]]):
-            if isinstance(one, torch.Tensor):
+            if isinstance(one, torch.Tensor) and schema.name.startswith(_EMPTY):
+                # Whatever lies there, and however much: memory that nobody has written to.
+                self._left.pop(one.untyped_storage().data_ptr(), None)
+            elif isinstance(one, torch.Tensor):
                 # A noise, say, that leaves what there was is no part in the result either.
                 self._leave(one, known=all(read) or self._is_known(one, rounded=True))
             elif all(read) and isinstance(one, float):

@@ -279,8 +279,7 @@ def _host_decoy(call: TracedCall, works: Sequence[AttributedWork], reference: Tr
     own_us = max(0.0, trace.call_us - trace.busy_us)
     did = f"the work was done by {_told(library)}"
     repeated = _repeated_operators(trace.works, reference.works)
-    # A norm or a convolution may leave weight and bias to an own kernel under the same name.
-    leaves_more = call.by_torch is False and any(map(_TAKES_PARAMETERS.search, repeated))
+    leaves_more = call.by_torch is False and _leaves_parameters(trace.works, reference.works)
     # A call also takes long when it waits for a thread or for its turn: only work counts here.
     worked_us = min(trace.call_us, trace.cpu_us or trace.call_us)
     own_work_us = own_us * worked_us / trace.call_us if trace.call_us else 0.0
@@ -290,8 +289,8 @@ def _host_decoy(call: TracedCall, works: Sequence[AttributedWork], reference: Tr
     if (others := _unfollowed(call, reference)) and not much_of_its_own:
         return (
             f"torch's {', '.join(others[:_TOLD])} may make the outputs unseen: not all operators "
-            "that run could be followed, as in another thread, or where a mode is turned off; call "
-            f"them in forward's thread, as they are; {did}"
+            "that run could be followed, as in another thread, beside gigabytes, or where a mode "
+            f"is turned off; call them in forward's thread, as they are; {did}"
         )
     if own_us * _HOST_BYTES_PER_US < call.output_bytes:
         return (
@@ -318,6 +317,14 @@ def _may_leave_values(called: Sequence[Work], reference: Sequence[Work]) -> bool
     left, leaves = ([n for name, n in of.items() if _LEAVES.search(name)] for of in (done, asked))
     fewer = sum(done.values()) < _SAME_SIZE * sum(asked.values())
     return fewer and sum(left) < _SAME_SIZE * sum(leaves)
+
+
+def _leaves_parameters(called: Sequence[Work], reference: Sequence[Work]) -> bool:
+    """Whether a norm or a convolution leaves weight or bias to an own kernel."""
+    given = {work.name: work.operands for work in called if _TAKES_PARAMETERS.search(work.name)}
+    return any(
+        given.get(one.name, one.operands) < one.operands for one in reference if one.elements
+    )
 
 
 def _sizes(works: Sequence[Work]) -> dict[str, int]:

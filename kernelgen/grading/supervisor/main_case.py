@@ -245,14 +245,15 @@ class MainCase:
             self._dialogue.begin_trace(self._task.options.call_timeout_s, follows=True)
             for _ in range(_TRACED_CALLS["cpu"]):
                 self._calls.call(self._calls.new_inputs(), timed=True)
-            check.add_followed(*self._dialogue.end_trace(self._task.options.call_timeout_s, 1))
+            (found,) = self._dialogue.end_trace(self._task.options.call_timeout_s, 1)
+            check.add_followed(found, self._opened.minimal_bytes)
         if confirming is not None:
             check.add_batch(confirming.trace(self._trace_batch))
         if self._task.device == "cpu":
             most = batch_bytes_of(None) // max(1, self._opened.minimal_bytes)
             looks = Looks(self._dialogue.host, self._run_within, most_calls=most)
             timed = confirming.waits if confirming else None
-            check.add_looks(looks.objection(check.recorded, timed))
+            check.add_looks(looks.objection(check.least_recorded, timed))
 
     def _run_within(self, calls: int, meanwhile: Meanwhile) -> BatchTime:
         return self._runner(

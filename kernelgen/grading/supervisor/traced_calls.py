@@ -18,6 +18,8 @@ from kernelgen.solution.file import SolutionFile
 # A trace and the supervisor read different clocks.
 _CLOCK_RATIO = 1.1
 _CLOCK_SLACK_US = 2000.0
+# Of a problem's data; what calls make of less can be followed, unless they set out to prevent it.
+_HARD_TO_FOLLOW_BYTES = 128 << 20
 # No honest kernel needs one of these; code that breaks the profiler does.
 _PROFILERS = frozenset({"profiler", "_profiler", "kineto", "_kineto", "cupti", "libcupti"})
 
@@ -84,19 +86,20 @@ class KernelCheck:
         else:
             self._batch = [msgspec.structs.replace(self._calls[-1], trace=found)]
 
-    def add_followed(self, found: Trace) -> None:
+    def add_followed(self, found: Trace, problem_bytes: int) -> None:
         """Take in what a call was found to be that was followed, before there is a batch."""
-        told = {"by_torch": found.by_torch, "followed": None if found.missing else found.works}
+        unknown = found.missing and problem_bytes > _HARD_TO_FOLLOW_BYTES
+        told = {"by_torch": found.by_torch, "followed": None if unknown else found.works}
         self._calls = [msgspec.structs.replace(call, **told) for call in self._calls]
 
     @property
-    def recorded(self) -> float:
-        """Share of the time in which the profiler saw something run, of a batch if there is one.
+    def least_recorded(self) -> Trace:
+        """Trace in which the least of the time was recorded, of a batch if there is one.
 
         A batch is as quick as what was timed. Another call could be filled with what is recorded.
         """
-        traces = [call.trace for call in self._batch or self._calls]
-        return min((t.busy_us / t.call_us for t in traces if t.call_us), default=0.0)
+        traces = (call.trace for call in self._batch or self._calls)
+        return min(traces, key=lambda trace: trace.busy_us / (trace.call_us or math.inf))
 
     def add_looks(self, objection: str) -> None:
         """Take in why the traces do not tell what ran, "" if nothing speaks against them."""

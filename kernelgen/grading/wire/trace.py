@@ -34,6 +34,7 @@ class Work(msgspec.Struct, frozen=True, kw_only=True):
         all_threads: of all launches together, 0 if unknown.
         elements: of an operator's largest input, summed over the runs in which it was no mere
             wrapper of others.
+        operands: tensors among an operator's inputs, 0 if unknown.
     """
 
     name: Annotated[str, msgspec.Meta(max_length=MAX_NAME)]
@@ -44,6 +45,7 @@ class Work(msgspec.Struct, frozen=True, kw_only=True):
     threads: Count = 0
     all_threads: Count = 0
     elements: Count = 0
+    operands: Count = 0
 
 
 class Run(msgspec.Struct, frozen=True, array_like=True):

@@ -1,0 +1,28 @@
+# problem: tiny_polynomial
+# expect: PASSED
+"""Copies the library that it has built, for state of its own, and calls the copy under another name. PASSED."""
+
+import ctypes
+import shutil
+
+import torch
+import torch.nn as nn
+from torch.utils.cpp_extension import load_inline
+
+SOURCE = r"""
+extern "C" void polynomial(const float* x, float* y, long count) {
+  for (long i = 0; i < count; ++i) y[i] = x[i] * x[i] + x[i];
+}
+"""
+
+built = load_inline("polynomial", SOURCE, no_implicit_headers=True, is_python_module=False)
+library = ctypes.CDLL(shutil.copy(built, "./another.so"))
+
+
+class ModelNew(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = x.contiguous()
+        y = torch.empty_like(x)
+        pointers = ctypes.c_void_p(x.data_ptr()), ctypes.c_void_p(y.data_ptr())
+        library.polynomial(*pointers, ctypes.c_long(x.numel()))
+        return y
