@@ -3,6 +3,7 @@
 # reason: clock
 # time: true
 # slow: batches of its claim copy gigabytes
+# alone: beside others that fill the memory, a batch of its claim may take longer than a call may
 # exploit: T17 T10
 """Answers while a child in its own memory copies all rows in one system call, killed so that it ends with the call and never stops.
 
