@@ -262,15 +262,14 @@ def test_a_file_without_a_kernel_of_its_own_is_named_and_counted() -> None:
     assert count == "2 of 2 problems rendered, 1 of them without a kernel of their own"
 
 
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float64"])
-def test_a_file_of_another_dtype_is_told_why_it_has_no_kernel(dtype: str) -> None:
+def test_a_file_of_another_dtype_is_told_why_it_has_no_kernel() -> None:
     level = checkout(Path("bench")) / "KernelBench" / "level1"
     text = (level / "1_Twice.py").read_text()
-    other = text.replace("(rows, columns)", f"(rows, columns).to(torch.{dtype})")
+    other = text.replace("(rows, columns)", "(rows, columns).double()")
     other = other.replace("x * 2", "x.cumsum(1)")
     (level / "1_Twice.py").write_text(other)
     result = kernelbench("bench", "--problems", "1", "--level", "1", "-o", "run")
-    assert f"stays in torch (x is {dtype}, and kernels for this are for float32)" in result.stderr
+    assert "stays in torch (x is float64, and kernels for this are for float32)" in result.stderr
 
 
 def test_a_bug_that_one_problem_shows_stops_no_other(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -155,7 +155,7 @@ class GradeOptions(msgspec.Struct, frozen=True, kw_only=True):
             "launch_overhead": self.launch_overhead or None,
         }
         asked = {name: value for name, value in given.items() if value is not None}
-        return msgspec.structs.replace(problem, **asked)
+        return msgspec.structs.replace(problem, **asked) if asked else problem
 
     def overrides(self) -> dict[str, str]:
         """Name, by option, what was asked for in place of the problem's or the usual."""
