@@ -135,7 +135,7 @@ def _symbols(elf: mmap.mmap) -> Iterator[tuple[bytes, int]]:
 def _is_library(thread: Path, counter: int, stack: int, mappings: list[Mapping]) -> bool:
     """Whether the work at a counter is a library's, as is that of the nearest caller."""
     at = _kind(counter, mappings)
-    # What lies on the stack may have been put there, to be taken for a caller.
+    # A stack may have been filled, to be taken for callers'.
     if at in {"library", "other"}:
         return at == "library"
     near = b""

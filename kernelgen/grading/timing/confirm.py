@@ -15,6 +15,7 @@ Other programs on the device lengthen waits too. So nobody is accused where they
 unless by more than any load makes of a wait; and where they always are, there is no time.
 """
 
+import itertools
 import math
 from collections.abc import Callable
 from typing import Literal, Protocol
@@ -277,9 +278,8 @@ class Confirming:
         calls = self.waits.calls
         if calls == 1 or self._run.gated(1) is None:
             return 0
-        while calls > 1 and self._run.gated(calls := calls // 2) is None:
-            pass
-        return calls
+        halves = (calls >> times for times in itertools.count(1))
+        return next(n for n in halves if n == 1 or self._run.gated(n) is not None)
 
     def _batch(self, calls: int) -> BatchTime | None:
         if self._gated:
