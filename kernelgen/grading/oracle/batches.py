@@ -22,15 +22,13 @@ from kernelgen.grading.timing.clock import Clock
 from kernelgen.grading.verdict import Status
 from kernelgen.grading.wire import messages as m
 from kernelgen.grading.wire import transport
-from kernelgen.grading.wire.arena import Arena, BorrowedBlock, DeviceArena, Places
+from kernelgen.grading.wire.arena import GATE_BYTES, Arena, BorrowedBlock, DeviceArena, Places
 from kernelgen.grading.wire.tree import TensorSpec
 from kernelgen.grading.wire.values import tensors_of
 
 _MAX_PADDING = 64
-# The gate (arena.py) has the arena's first bytes to itself.
-_GATE_BYTES = transport.ALIGNMENT_BYTES
 # Room of a batch beside its inputs, and outputs that are not in place.
-MARGIN_BYTES = _GATE_BYTES + _MAX_PADDING * transport.ALIGNMENT_BYTES
+MARGIN_BYTES = _MAX_PADDING * transport.ALIGNMENT_BYTES
 # Of withheld inputs' size: their memory, and that in which their outputs are verified.
 _ROOM_BESIDE = 3
 _POISON = 0xFF
@@ -96,7 +94,7 @@ class Batches:
         inputs = reference.code.make_inputs(message.first_call + 1)
         input_bytes = transport.arena_bytes(tensors_of(inputs))
         # New addresses as well as new values.
-        start = _GATE_BYTES + self._draw.randrange(_MAX_PADDING) * transport.ALIGNMENT_BYTES
+        start = self._draw.randrange(_MAX_PADDING) * transport.ALIGNMENT_BYTES
         outputs_at = MARGIN_BYTES + message.count * input_bytes
         # A CPU's are copied out of the candidate's memory once it has been stopped.
         times = 1 if not message.in_place else transport.GAPPED if self._device == "cpu" else 0
@@ -133,8 +131,8 @@ class Batches:
             if not self._oracle_arena.leaves(_ROOM_BESIDE * nbytes):
                 return None
             self._withheld = DeviceArena(nbytes)
-        self._arena.view(0, _GATE_BYTES).fill_(0)
-        self._arena.view(_GATE_BYTES, nbytes - _GATE_BYTES).fill_(_POISON)
+        self._oracle_arena.gate.view(0, GATE_BYTES).fill_(0)
+        self._arena.view(0, nbytes).fill_(_POISON)
         return self._withheld
 
     def open_gate(self) -> float:
@@ -143,11 +141,10 @@ class Batches:
         nbytes = self._batch.asked.outputs_at
         self._wait()
         start = perf_counter()
-        self._arena.write(_GATE_BYTES, self._withheld.view(_GATE_BYTES, nbytes - _GATE_BYTES))
+        self._arena.write(0, self._withheld.view(0, nbytes))
         self._wait()
         elapsed_ms = (perf_counter() - start) * 1e3
-        self._arena.view(0, _GATE_BYTES).fill_(1)
-        self._wait()
+        self._oracle_arena.gate.view(0, GATE_BYTES).fill_(1)
         return elapsed_ms
 
     def control(self, message: m.RunControl, reference: Reference) -> m.ControlRan:

@@ -1,5 +1,6 @@
 """The device as the oracle uses it: its memory, the arena, its rates, and what else it does."""
 
+import functools
 import platform
 from collections.abc import Callable
 from itertools import pairwise
@@ -9,7 +10,7 @@ import torch
 
 from kernelgen.grading.timing.clock import Clock, timing_event
 from kernelgen.grading.wire import messages as m
-from kernelgen.grading.wire.arena import Arena, DeviceArena, HostArena
+from kernelgen.grading.wire.arena import GATE_BYTES, Arena, DeviceArena, HostArena
 from kernelgen.grading.wire.device_errors import is_out_of_memory
 from kernelgen.hardware import rates
 from kernelgen.hardware.calibration import Calibration, MatrixFormat
@@ -73,6 +74,11 @@ class OracleArena:
         self._arenas: list[Arena] = []
         self._generation = 0
 
+    @functools.cached_property
+    def gate(self) -> HostArena:
+        """The gate beside a GPU's arenas, see wire/arena.py."""
+        return HostArena(GATE_BYTES)
+
     @property
     def present(self) -> Arena:
         """The arena; there is one once `at_least` has been called."""
@@ -80,8 +86,8 @@ class OracleArena:
 
     @property
     def fds(self) -> tuple[int, ...]:
-        """Descriptors that go along with the handle: a memfd's."""
-        return (self.present.fd,) if isinstance(self.present, HostArena) else ()
+        """Descriptors that go along with the handle: a memfd's, the gate's for a GPU."""
+        return (self.present.fd if isinstance(self.present, HostArena) else self.gate.fd,)
 
     @property
     def total_bytes(self) -> int:

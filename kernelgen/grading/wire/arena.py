@@ -4,6 +4,10 @@ On a GPU it is an allocation of its own (not torch's: an IPC handle opens the wh
 address lies in, and a block of torch's allocator holds other tensors too), opened by the other
 process through CUDA IPC. On the CPU it is a sealed memfd. It carries inputs one way and outputs the
 other, one after the other, and never an expected output.
+
+Beside a GPU's arena is a gate: a page of host memory, at which the other process has its work wait
+for this one. A device reads it as it is, and opening it is a store. A kernel that wrote in the
+device's memory would wait for its process's turn, 0.4 to 2.5 ms on an H200.
 """
 
 from __future__ import annotations
@@ -21,6 +25,7 @@ from kernelgen.grading.wire.messages import ArenaHandle
 
 # CU_POINTER_ATTRIBUTE_BUFFER_ID of cuda.h.
 _BUFFER_ID = 7
+GATE_BYTES = mmap.PAGESIZE
 # By reference, before any candidate is imported.
 _memmove = ctypes.memmove
 
@@ -53,6 +58,11 @@ class HostArena:
         """Return a part of it as a flat uint8 tensor that shares its memory."""
         return flat_at(self._bytes, offset, nbytes)
 
+    @property
+    def address(self) -> int:
+        """The address of its first byte in this process."""
+        return self._bytes.data_ptr()
+
     def close(self) -> None:
         """Release the mapping and the descriptor."""
         del self._bytes
@@ -81,13 +91,21 @@ def _move(to: torch.Tensor, data: torch.Tensor) -> None:
 
 
 class DeviceArena:
-    """GPU memory through the driver's own allocator and IPC."""
+    """GPU memory through the driver's own allocator and IPC.
+
+    Args:
+        gate: at which work of this process waits; it is closed with the arena.
+    """
 
     device = "cuda"
 
-    def __init__(self, capacity_bytes: int, ipc_handle: bytes | None = None) -> None:
-        self.capacity_bytes = capacity_bytes
+    def __init__(
+        self, capacity_bytes: int, ipc_handle: bytes | None = None, gate: HostArena | None = None
+    ) -> None:
+        self.capacity_bytes, self._gate = capacity_bytes, gate
         self._driver = _Driver()
+        if gate is not None:
+            self._driver.call("cuMemHostRegister_v2", gate.address, gate.capacity_bytes, 0)
         self._opened = ipc_handle is not None
         pointer = ctypes.c_uint64()
         if ipc_handle is None:
@@ -116,12 +134,18 @@ class DeviceArena:
         return _tensor_at(self._pointer + offset, nbytes)
 
     def wait_at_gate(self) -> None:
-        """Have the current stream wait until the gate is open: the arena's first bytes are ones."""
-        stream, value, at_least = _present_stream(), 0x01010101, 0
-        self._driver.call("cuStreamWaitValue32_v2", stream, self._pointer, value, at_least)
+        """Have the current stream wait until the gate is open: its first bytes are ones."""
+        assert self._gate is not None
+        stream, value, at_least, seen = _present_stream(), 0x01010101, 0, ctypes.c_uint64()
+        address = ctypes.byref(seen), self._gate.address, 0
+        self._driver.call("cuMemHostGetDevicePointer_v2", *address)
+        self._driver.call("cuStreamWaitValue32_v2", stream, seen.value, value, at_least)
 
     def close(self) -> None:
         """Free the memory, or unmap another process's."""
+        if self._gate is not None:
+            self._driver.call("cuMemHostUnregister", self._gate.address)
+            self._gate.close()
         self._driver.call("cuIpcCloseMemHandle" if self._opened else "cuMemFree_v2", self._pointer)
 
     def _copy(self, destination: int, source: int, nbytes: int) -> None:
@@ -198,6 +222,9 @@ _CALLS: dict[str, tuple[Any, ...]] = {
     "cuIpcCloseMemHandle": (_POINTER,),
     "cuMemGetAddressRange_v2": (_ADDRESS, ctypes.POINTER(_SIZE), _POINTER),
     "cuPointerGetAttribute": (ctypes.c_void_p, ctypes.c_int, _POINTER),
+    "cuMemHostRegister_v2": (_POINTER, _SIZE, ctypes.c_uint),
+    "cuMemHostGetDevicePointer_v2": (_ADDRESS, _POINTER, ctypes.c_uint),
+    "cuMemHostUnregister": (_POINTER,),
     "cuStreamWaitValue32_v2": (_STREAM, _POINTER, ctypes.c_uint32, ctypes.c_uint),
     "cuMemcpyDtoDAsync_v2": (_POINTER, _POINTER, _SIZE, _STREAM),
 }
@@ -247,5 +274,6 @@ def _present_stream() -> int:
 def open_arena(handle: ArenaHandle, fds: list[int]) -> Arena:
     """Map another process's arena; `fds` are those that came with the handle."""
     if handle.handle:
-        return DeviceArena(handle.capacity_bytes, bytes.fromhex(handle.handle))
+        gate = HostArena(GATE_BYTES, fds.pop(0))
+        return DeviceArena(handle.capacity_bytes, bytes.fromhex(handle.handle), gate)
     return HostArena(handle.capacity_bytes, fds.pop(0))

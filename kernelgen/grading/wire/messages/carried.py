@@ -23,7 +23,8 @@ class ArenaHandle(msgspec.Struct, frozen=True, kw_only=True):
     """How to open the memory through which tensors cross.
 
     Attributes:
-        handle: a CUDA IPC handle in hex; "" for a memfd, whose descriptor is sent along.
+        handle: a CUDA IPC handle in hex, with which the gate's descriptor is sent; "" for a memfd,
+            whose own is.
         capacity_bytes: size of the memory.
         generation: grows with each new arena, so that both sides know which one is meant.
     """
