@@ -2,7 +2,7 @@
 # problem: conv2d_avg_pool_sigmoid_sum
 # source: conv2d_avg_pool_sigmoid_sum.yaml (sha256 f0887759fb84f5e3)
 # backend: cuda, sm_90a
-# templates: frame/head.py.jinja (sha256 41d52455da4d4946)
+# templates: frame/head.py.jinja (sha256 bc6e7078bd568083)
 # identities: the mean before conv2d, add
 # render again: kernelgen render conv2d_avg_pool_sigmoid_sum
 """2-D convolution, mean of windows, sigmoid, then the sum of an image.
@@ -365,7 +365,9 @@ struct Arguments {
 __device__ int64_t along(const Arguments& a, int64_t at, int64_t column, int64_t inner,
     int64_t size) {
   if (inner == a.plane && size == a.columns) return column;
-  return size == 1 ? 0 : at / inner % size;
+  if (size == 1) return 0;
+  // Divisions of 64 bits take longer than all else that is done to an element.
+  return at <= UINT32_MAX ? unsigned(at) / unsigned(inner) % unsigned(size) : at / inner % size;
 }
 
 // Maps the sum of the element at `at` of out, which is in this column.

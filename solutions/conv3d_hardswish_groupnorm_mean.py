@@ -2,7 +2,7 @@
 # problem: conv3d_hardswish_groupnorm_mean
 # source: conv3d_hardswish_groupnorm_mean.yaml (sha256 a01333b2b5559688)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 0ca76262d45b5524)
+# templates: frame/head.py.jinja (sha256 f1cb91ede76265be)
 # identities: the mean before sub, mul, add
 # render again: kernelgen render conv3d_hardswish_groupnorm_mean
 """3-D convolution, hardswish, GroupNorm, then the mean of each channel.
@@ -208,7 +208,9 @@ struct Arguments {
 __device__ int64_t along(const Arguments& a, int64_t at, int64_t column, int64_t inner,
     int64_t size) {
   if (inner == a.plane && size == a.columns) return column;
-  return size == 1 ? 0 : at / inner % size;
+  if (size == 1) return 0;
+  // Divisions of 64 bits take longer than all else that is done to an element.
+  return at <= UINT32_MAX ? unsigned(at) / unsigned(inner) % unsigned(size) : at / inner % size;
 }
 
 // Maps the sum of the element at `at` of out, which is in this column.

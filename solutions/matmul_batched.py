@@ -2,7 +2,7 @@
 # problem: matmul_batched
 # source: matmul_batched.yaml (sha256 f9bcf684669a822e)
 # backend: cuda, sm_90a
-# templates: frame/head.py.jinja (sha256 36707399c2c16c63)
+# templates: frame/head.py.jinja (sha256 01b8db35844b2b87)
 # schedule: tile_columns=128 group_rows=8
 # render again: kernelgen render matmul_batched
 """Batch of products of matrices.
@@ -53,7 +53,9 @@ namespace bmm {
 
 constexpr int kColumns = 2048;
 constexpr int kDepth = 1024;  // K
-constexpr unsigned kMaxLost = kDepth / 256;  // a row that loses more elements than that is wide
+// A row that loses more elements than that is wide. Some few are lost of an activation's results;
+// to repair a tile for them takes as long as a small product.
+constexpr unsigned kMaxLost = kDepth < 256 ? 0 : std::max(kDepth / 256, 4);
 constexpr int kPadded = 1024;  // the depth of the halves
 constexpr int kWarp = 32;
 constexpr unsigned kAllLanes = 0xffffffffu;

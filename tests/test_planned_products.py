@@ -246,3 +246,37 @@ def test_it_compiles(tmp_path: Path) -> None:
     path.write_text(text)
     result = CliRunner().invoke(program, ["build", str(path), "--arch", "sm_90a"])
     assert result.exit_code == 0, result.output
+
+
+@pytest.mark.parametrize(
+    ("layer", "x", "is_product"),
+    [
+        ("nn.Conv1d(12, 20, 1, groups=4)", "torch.randn(3, 12, 7)", True),
+        ("nn.Conv1d(12, 20, 1, groups=4)", "torch.randn(12, 7)", True),
+        ("nn.Conv2d(12, 8, 1, groups=2, bias=False)", "torch.randn(3, 12, 5, 7)", True),
+        ("nn.Conv3d(6, 12, 1, groups=3)", "torch.randn(2, 6, 3, 4, 5)", True),
+        ("nn.Conv1d(12, 20, 1)", "torch.randn(3, 12, 7)", False),
+        ("nn.Conv2d(12, 12, 1, groups=12)", "torch.randn(3, 12, 5, 7)", False),
+        ("nn.Conv2d(12, 8, 1, 2, groups=2)", "torch.randn(3, 12, 5, 7)", False),
+        ("nn.Conv2d(12, 8, 1, padding=1, groups=2)", "torch.randn(3, 12, 5, 7)", False),
+        ("nn.Conv2d(12, 8, (1, 2), groups=2)", "torch.randn(3, 12, 5, 7)", False),
+        ("nn.ConvTranspose2d(12, 8, 1, groups=2)", "torch.randn(3, 12, 5, 7)", False),
+    ],
+)
+def test_a_convolution_of_one_tap_is_a_product_of_each_group(
+    layer: str,
+    x: str,
+    is_product: bool,  # noqa: FBT001
+    tmp_path: Path,
+    compiled_folder: Path,
+) -> None:
+    problem = problem_of(tmp_path, "torch.relu(self.l(x)) + 1", layers=f"self.l = {layer}", x=x)
+    plan = plan_of_problem(problem, Case(name=MAIN_CASE, constants={}), "cuda").plan
+    called = [stage.aten for stage in plan.stages if isinstance(stage, Library) and stage.computes]
+    assert ("matmul.default" in called) == is_product
+    assert any(one.startswith("conv") for one in called) != is_product
+    it = Planned(problem, "cuda", compiled_folder)
+    it.check()
+    (given,) = it.inputs()
+    if given.dim() > 2:
+        it.check(given[:2].repeat_interleave(2, -1))  # of other sizes

@@ -1,10 +1,11 @@
 """Losses and norms as the operators they are made of, products as linear layers, biases apart."""
 
 from collections.abc import Callable, Mapping
+from math import prod
 
 import msgspec
 
-from kernelgen.engines.convolution.record import CONVOLUTIONS
+from kernelgen.engines.convolution.record import CONVOLUTIONS, geometry_of
 from kernelgen.engines.gathers import REDUCTIONS
 from kernelgen.engines.operators import operator_for
 from kernelgen.engines.pool.window import POOLINGS
@@ -68,8 +69,9 @@ _COMPUTED = frozenset((*LOSSES, *NORMS, *POOLINGS, *REDUCTIONS, *SCANS, *STATIST
 
 
 def prepared(graph: Graph) -> Graph:
-    """Return a graph with loops over steps as one operator, linear layers, and biases apart."""
-    return _with_biases_apart(with_loops(_with_linear_layers(with_wide_floats(graph, _COMPUTED))))
+    """Return a graph with loops over steps as one operator, products, and biases apart."""
+    products = _with_products_of_groups(_with_linear_layers(with_wide_floats(graph, _COMPUTED)))
+    return _with_biases_apart(with_loops(products))
 
 
 def decomposed(graph: Graph) -> Graph:
@@ -113,6 +115,45 @@ def _with_linear_layers(graph: Graph) -> Graph:
         if weight is None:
             return [node]
         return [node.calling("linear.default", input=left, weight=weight, bias=None)]
+
+    return rewritten(graph, become)
+
+
+def _with_products_of_groups(graph: Graph) -> Graph:
+    """Return a graph in which a convolution of one tap is a product of each group.
+
+    On a GPU torch turns the groups around and back, one after the other.
+    """
+
+    def become(node: Node, b: Builder) -> list[Node]:
+        found, rank = node.results[0], CONVOLUTIONS.get(node.aten)
+        g = found and rank and geometry_of(node.aten, node.arguments, found, b.types)
+        if not g or not rank or g.transposed or g.groups == 1 or min(g.channels, g.filters) == 1:
+            return [node]
+        if g.kernel != (1, 1, 1) or g.stride != (1, 1, 1) or g.input != g.output:
+            return [node]
+        x, weight, bias = (node.arguments.get(name) for name in ("input", "weight", "bias"))
+        *lead, _ = (shape := b.type_of(x).shape)[:-rank]
+        pixels, ones = shape[-rank:], (1,) * rank
+
+        def seen(aten: str, value: Argument, to: tuple[int, ...], **given: Argument) -> Reference:
+            return b.emit(aten, {"self": value, **given}, to)
+
+        groups = (*lead, g.groups, g.channels)
+        x = seen("unflatten.int", x, (*groups, *pixels), dim=-1 - rank, sizes=groups[-2:])
+        x = seen("flatten.using_ints", x, (*groups, prod(pixels)), start_dim=-rank, end_dim=-1)
+        factor = (g.groups, g.filters, g.channels)
+        weight = seen("view.default", weight, factor, size=factor)
+        made = (*lead, *factor[:2], prod(pixels))
+        value = b.emit("matmul.default", {"self": weight, "other": x}, made)
+        made = (*lead, prod(factor[:2]), made[-1])
+        value = seen("flatten.using_ints", value, made, start_dim=-3, end_dim=-2)
+        if rank > 1:
+            value = seen("unflatten.int", value, (*made[:-1], *pixels), dim=-1, sizes=pixels)
+        if bias is not None:
+            bias = seen("view.default", bias, (made[-2], *ones), size=(made[-2], *ones))
+            value = b.pointwise("add.Tensor", value, bias)
+        return [*b.nodes, node.calling("alias.default", self=value)]
 
     return rewritten(graph, become)
 
