@@ -2,7 +2,7 @@
 # problem: conv2d_depthwise_relu6
 # source: conv2d_depthwise_relu6.yaml (sha256 20be119546433f2b)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 8ab4293b59ebf4ab)
+# templates: frame/head.py.jinja (sha256 002bc445b4cbb58f)
 # render again: kernelgen render conv2d_depthwise_relu6
 """2-D convolution of each channel by itself, then ReLU6.
 

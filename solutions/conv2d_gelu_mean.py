@@ -2,7 +2,7 @@
 # problem: conv2d_gelu_mean
 # source: conv2d_gelu_mean.yaml (sha256 ab69fead7cd7dee2)
 # backend: cuda, sm_90a
-# templates: frame/head.py.jinja (sha256 8ab4293b59ebf4ab)
+# templates: frame/head.py.jinja (sha256 002bc445b4cbb58f)
 # render again: kernelgen render conv2d_gelu_mean
 """2-D convolution, GELU, then the mean of each channel's pixels.
 

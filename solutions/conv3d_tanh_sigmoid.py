@@ -2,7 +2,7 @@
 # problem: conv3d_tanh_sigmoid
 # source: conv3d_tanh_sigmoid.yaml (sha256 bb9b5e6d22a11209)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 8ab4293b59ebf4ab)
+# templates: frame/head.py.jinja (sha256 002bc445b4cbb58f)
 # render again: kernelgen render conv3d_tanh_sigmoid
 """3-D convolution of three channels, scaled, tanh and sigmoid.
 

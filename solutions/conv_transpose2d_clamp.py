@@ -2,7 +2,7 @@
 # problem: conv_transpose2d_clamp
 # source: conv_transpose2d_clamp.yaml (sha256 996ca6618221cbdf)
 # backend: cuda, sm_90a
-# templates: frame/head.py.jinja (sha256 8ab4293b59ebf4ab)
+# templates: frame/head.py.jinja (sha256 002bc445b4cbb58f)
 # render again: kernelgen render conv_transpose2d_clamp
 """2-D transposed convolution of stride 2, scaled and clamped.
 
