@@ -2,7 +2,7 @@
 # problem: matmul_vector
 # source: matmul_vector.yaml (sha256 7aa27bbaf054eb27)
 # backend: cuda, sm_90a
-# templates: frame/head.py.jinja (sha256 ca828709ef2c3895)
+# templates: frame/head.py.jinja (sha256 f1d2dc097f730bc6)
 # render again: kernelgen render matmul_vector
 """Product of a matrix and a vector.
 
