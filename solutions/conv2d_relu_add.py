@@ -2,7 +2,7 @@
 # problem: conv2d_relu_add
 # source: conv2d_relu_add.yaml (sha256 54f24aeb1df71263)
 # backend: cuda, sm_90a
-# templates: frame/head.py.jinja (sha256 0560bd68e2753a5b)
+# templates: frame/head.py.jinja (sha256 eaf5395d65b2868e)
 # render again: kernelgen render conv2d_relu_add
 """2-D convolution, ReLU, then a bias for each channel.
 
@@ -110,7 +110,8 @@ __device__ int64_t along(const Arguments& a, int64_t at, int64_t column, int64_t
   if (inner == a.plane && size == a.columns) return column;
   if (size == 1) return 0;
   // Divisions of 64 bits take longer than all else that is done to an element.
-  return at <= UINT32_MAX ? unsigned(at) / unsigned(inner) % unsigned(size) : at / inner % size;
+  if ((at | inner | size) > UINT32_MAX) return at / inner % size;
+  return unsigned(at) / unsigned(inner) % unsigned(size);
 }
 
 // Maps the sum of the element at `at` of out, which is in this column.

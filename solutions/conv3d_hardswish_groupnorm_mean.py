@@ -2,7 +2,7 @@
 # problem: conv3d_hardswish_groupnorm_mean
 # source: conv3d_hardswish_groupnorm_mean.yaml (sha256 a01333b2b5559688)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 f1cb91ede76265be)
+# templates: frame/head.py.jinja (sha256 3ba3aeee6124f53b)
 # identities: the mean before sub, mul, add
 # render again: kernelgen render conv3d_hardswish_groupnorm_mean
 """3-D convolution, hardswish, GroupNorm, then the mean of each channel.
@@ -210,7 +210,8 @@ __device__ int64_t along(const Arguments& a, int64_t at, int64_t column, int64_t
   if (inner == a.plane && size == a.columns) return column;
   if (size == 1) return 0;
   // Divisions of 64 bits take longer than all else that is done to an element.
-  return at <= UINT32_MAX ? unsigned(at) / unsigned(inner) % unsigned(size) : at / inner % size;
+  if ((at | inner | size) > UINT32_MAX) return at / inner % size;
+  return unsigned(at) / unsigned(inner) % unsigned(size);
 }
 
 // Maps the sum of the element at `at` of out, which is in this column.

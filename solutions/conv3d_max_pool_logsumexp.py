@@ -2,7 +2,7 @@
 # problem: conv3d_max_pool_logsumexp
 # source: conv3d_max_pool_logsumexp.yaml (sha256 8bec1003e7ddfb8a)
 # backend: cuda, sm_90a
-# templates: frame/head.py.jinja (sha256 aae1c84cc2f54362)
+# templates: frame/head.py.jinja (sha256 0b27bd143a52dd5c)
 # render again: kernelgen render conv3d_max_pool_logsumexp
 """3-D convolution, maximum of windows, logsumexp of the channels, then ReLU.
 
@@ -191,7 +191,8 @@ __device__ int64_t along(const Arguments& a, int64_t at, int64_t column, int64_t
   if (inner == a.plane && size == a.columns) return column;
   if (size == 1) return 0;
   // Divisions of 64 bits take longer than all else that is done to an element.
-  return at <= UINT32_MAX ? unsigned(at) / unsigned(inner) % unsigned(size) : at / inner % size;
+  if ((at | inner | size) > UINT32_MAX) return at / inner % size;
+  return unsigned(at) / unsigned(inner) % unsigned(size);
 }
 
 // Maps the sum of the element at `at` of out, which is in this column.

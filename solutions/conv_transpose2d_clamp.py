@@ -2,7 +2,7 @@
 # problem: conv_transpose2d_clamp
 # source: conv_transpose2d_clamp.yaml (sha256 996ca6618221cbdf)
 # backend: cuda, sm_90a
-# templates: frame/head.py.jinja (sha256 3b4990fe76bf6ccc)
+# templates: frame/head.py.jinja (sha256 d9af267aa6e8e9c2)
 # render again: kernelgen render conv_transpose2d_clamp
 """2-D transposed convolution of stride 2, scaled and clamped.
 
@@ -124,7 +124,8 @@ __device__ int64_t along(const Arguments& a, int64_t at, int64_t column, int64_t
   if (inner == a.plane && size == a.columns) return column;
   if (size == 1) return 0;
   // Divisions of 64 bits take longer than all else that is done to an element.
-  return at <= UINT32_MAX ? unsigned(at) / unsigned(inner) % unsigned(size) : at / inner % size;
+  if ((at | inner | size) > UINT32_MAX) return at / inner % size;
+  return unsigned(at) / unsigned(inner) % unsigned(size);
 }
 
 // Maps the sum of the element at `at` of out, which is in this column.

@@ -2,7 +2,7 @@
 # problem: conv_transpose3d_swish_groupnorm
 # source: conv_transpose3d_swish_groupnorm.yaml (sha256 02647484576f3b6e)
 # backend: cuda, sm_90a
-# templates: frame/head.py.jinja (sha256 f1cb91ede76265be)
+# templates: frame/head.py.jinja (sha256 3ba3aeee6124f53b)
 # render again: kernelgen render conv_transpose3d_swish_groupnorm
 """3-D transposed convolution of stride 2, swish, GroupNorm, then hardswish.
 
@@ -250,7 +250,8 @@ __device__ int64_t along(const Arguments& a, int64_t at, int64_t column, int64_t
   if (inner == a.plane && size == a.columns) return column;
   if (size == 1) return 0;
   // Divisions of 64 bits take longer than all else that is done to an element.
-  return at <= UINT32_MAX ? unsigned(at) / unsigned(inner) % unsigned(size) : at / inner % size;
+  if ((at | inner | size) > UINT32_MAX) return at / inner % size;
+  return unsigned(at) / unsigned(inner) % unsigned(size);
 }
 
 // Maps the sum of the element at `at` of out, which is in this column.

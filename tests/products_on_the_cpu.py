@@ -68,19 +68,39 @@ def is_for_hopper(source: str) -> bool:
     return "wgmma" in source or "st.async" in source
 
 
+# The form of wgmma, and what stands for a namespace that has another than that of fp16 along K.
+_FORM = re.compile(r"k16\.f32\.(b?f16)\..*?}, %\d+, %\d+, p, 1, 1, (\d), (\d); }", re.DOTALL)
+_OF_FORM = """
+namespace ptx {{
+using namespace ::hopper_ptx;
+template <int kValues>
+void multiply_add(float (&sum)[kValues], uint64_t rows, uint64_t columns, bool keep) {{
+  ::hopper_ptx::multiply_add(sum, rows, columns, keep, {{{}, {} == 1, {} == 1}});
+}}
+}}  // namespace ptx
+"""
+
+
 def for_the_cpu(source: str) -> str:
     """Return the source with what only nvcc knows replaced."""
     hopper = is_for_hopper(source)
     source = re.sub(r"#include <cuda\w*\.h>\n", "", source)
     space = r"\nnamespace ptx {.*?}  // namespace ptx\n"
-    stand_in = r"\nnamespace ptx = ::hopper_ptx;\n" if hopper else r"\n"
+    stand_in = "\nnamespace ptx = ::hopper_ptx;\n" if hopper else "\n"
     # Before the kernels stand helpers, which the emulation has as well.
     names = re.findall(r'extern "C" int (\w+)_launch', source)
     spaces = [f"\nnamespace {name} {{" for name in names]
     begin = min(filter(source.__contains__, spaces), key=source.index)
     helpers, _, source = source.partition(begin)
     helpers = re.sub(space, r"\n", helpers, flags=re.DOTALL)
-    source = helpers + begin + re.sub(space, stand_in, source, flags=re.DOTALL)
+
+    def standing_in(found: re.Match[str]) -> str:
+        form = _FORM.search(found[0])
+        if form is None or form.groups() == ("f16", "0", "0"):
+            return stand_in
+        return _OF_FORM.format(str(form[1] == "bf16").lower(), *form.groups()[1:])
+
+    source = helpers + begin + re.sub(space, standing_in, source, flags=re.DOTALL)
     source = re.sub(r"asm volatile\([^;]*tid\.x;[^;]*;", "thread = threadIdx.x;", source)
     source = re.sub(r"asm volatile\(\"setmaxnreg[^;]*;\"\);", "", source)
     source = re.sub(r"// Programmatic dependent launch: if .*?\n}\n", "", source, flags=re.DOTALL)

@@ -12,6 +12,7 @@ from kernelgen.engines.product.record import Product
 from kernelgen.engines.reduce.record import Reduce
 from kernelgen.engines.stage import Accumulator, Library, Operand, Result, Stage
 from kernelgen.graph.graph import Argument, Graph, GraphInput, Reference, TensorType
+from kernelgen.hardware.calibration import MatrixFormat
 from kernelgen.planning.cost import StageCost, costs, stage_times
 from kernelgen.planning.plan import Plan
 
@@ -225,6 +226,27 @@ def test_a_product_of_our_own_splits_its_operands_and_multiplies_halves() -> Non
     assert time.bound == "arithmetic"
     flops = 2 * 1024 * 2048 * 512
     assert time.expected_ms == pytest.approx(splits / 1e9 + 3 * flops / 8e9)
+
+
+@pytest.mark.parametrize(("dtype", "form"), [("bfloat16", "bf16"), ("float16", "fp16")])
+def test_a_product_in_16_bits_is_one_in_its_own_form(dtype: str, form: MatrixFormat) -> None:
+    rates = calibration(copy_gbps=1000.0, rates={"fp32": 1e12, form: 8e12})
+    x, y, out = (tensor(4096, 4096, dtype=dtype) for _ in range(3))
+    own = Product(
+        name="mm",
+        aten="mm",
+        shape=out.shape,
+        operands=tuple(Operand(name=n, value=v, type=x) for n, v in (("a", "x"), ("b", "y"))),
+        turned=(False, False),
+        results=(Result(value="out", of="multiplied", type=out),),
+        fast=choose_product(x, y, "sm_90a"),
+    )
+    assert own.fast.kernel == "narrow"
+    for stage in own, library("mm", out, self=R("x"), mat2=R("y")):
+        found = costs(plan([stage], ("out",), x=x, y=y))
+        (time,) = stage_times(found, rates)
+        assert found.stages[0].moved_bytes == found.minimal_bytes
+        assert time.expected_ms == pytest.approx(2 * 4096**3 / 8e9)
 
 
 def test_planning_a_cost_imports_no_torch() -> None:

@@ -13,6 +13,7 @@ from kernelgen.cli import program
 from kernelgen.engines.schedule import (
     ChainSchedule,
     CppProductSchedule,
+    NarrowSchedule,
     RingSchedule,
     Schedule,
     tried_values,
@@ -259,6 +260,9 @@ def test_a_piece_of_depth_has_limits(depth: int) -> None:
 def test_the_limits_of_products_are_legal() -> None:
     assert ChainSchedule(tile_columns=16, group_rows=1).tile_columns == 16
     assert ChainSchedule(tile_columns=168, group_rows=64).group_rows == 64
+    assert [NarrowSchedule(tile_columns=n).tile_columns for n in (128, 256)] == [128, 256]
+    with pytest.raises(ValueError, match="tile_columns must be a multiple of 128 from 128 to 256"):
+        NarrowSchedule(tile_columns=192)
     assert [CppProductSchedule(depth=depth).depth for depth in (16, 4096)] == [16, 4096]
 
 

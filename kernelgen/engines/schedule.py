@@ -157,6 +157,12 @@ class ChainSchedule(Schedule, frozen=True, kw_only=True):
     group_rows: Annotated[int, tried(4, 8, 16, least=1, most=_GROUP_ROWS_LIMIT)] = 8
 
 
+class NarrowSchedule(ChainSchedule, frozen=True, kw_only=True):
+    """The same of a product of 16-bit values, whose tiles have 128 or 256 columns."""
+
+    tile_columns: Annotated[int, tried(128, 256, least=128, most=256, of=128)] = 256
+
+
 class CppProductSchedule(Schedule, frozen=True, kw_only=True):
     """How a matrix product is cut for the caches of a CPU.
 

@@ -16,11 +16,12 @@ from kernelgen.engines.known import engine_of
 from kernelgen.engines.naming import without_overload
 from kernelgen.engines.stage import Library, Stage, made_types, operands_of
 from kernelgen.graph.graph import Argument, TensorType, references
-from kernelgen.hardware.calibration import Calibration
+from kernelgen.hardware.calibration import Calibration, MatrixFormat
 from kernelgen.planning.plan import Plan
 
 _FACTORS = {"addmm": "mat1", "baddbmm": "batch1", "linear": "input"}
 _PRODUCTS_OF_HALVES = 3
+_FORMS: dict[str, MatrixFormat] = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
 Bound = Literal["", "memory", "arithmetic"]
 
 
@@ -29,11 +30,13 @@ class StageCost(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         own_bytes: each operand and result once.
+        form: of the factors of its products.
         work: its operations; its bytes are read and written before, where a product of ours
             splits its operands.
     """
 
     own_bytes: int = 0
+    form: MatrixFormat = "fp32"
     work: Work = Work()
 
     @property
@@ -84,7 +87,7 @@ def costs(plan: Plan) -> PlanCost:
 def stage_times(cost: PlanCost, calibration: Calibration) -> tuple[StageTime, ...]:
     """Return the least time of each stage: the longer of its bytes and its operations.
 
-    Those are fp32 ones in torch, and fp16 ones of halves; a split before takes its own time.
+    Those are of the factors' form, and fp16 ones of halves; a split before takes its own time.
     Launches, and what a kernel does worse than a copy, are not in it.
     """
     return tuple(_time(stage, calibration) for stage in cost.stages)
@@ -94,7 +97,7 @@ def _time(stage: StageCost, calibration: Calibration) -> StageTime:
     bytes_per_ms = calibration.copy_gbps.median * 1e6
     splitting_ms = stage.work.split_bytes / bytes_per_ms
     moving_ms = stage.moved_bytes / bytes_per_ms - splitting_ms
-    rate = calibration.flops_per_s("fp16" if stage.work.halves else "fp32")
+    rate = calibration.flops_per_s("fp16" if stage.work.halves else stage.form)
     flops = stage.work.flops * (_PRODUCTS_OF_HALVES if stage.work.halves else 1)
     computing_ms = flops / rate.median * 1e3 if rate else 0.0
     bound: Bound = "arithmetic" if computing_ms > moving_ms else "memory" if moving_ms else ""
@@ -102,7 +105,9 @@ def _time(stage: StageCost, calibration: Calibration) -> StageTime:
 
 
 def _cost(stage: Stage, types: dict[str, TensorType]) -> StageCost:
-    written_bytes = sum(one.bytes for one in made_types(stage).values())
+    made = made_types(stage).values()
+    written_bytes = sum(one.bytes for one in made)
+    form = next((_FORMS[one.dtype] for one in made if one.dtype in _FORMS), _FORMS["float32"])
     if isinstance(stage, Library):
         if stage.view:
             return StageCost()
@@ -113,7 +118,7 @@ def _cost(stage: Stage, types: dict[str, TensorType]) -> StageCost:
         by_value = {one.value: one.type for one in operands_of(stage) if not one.is_number}
         read_bytes = sum(one.bytes for one in by_value.values())
         work = engine_of(stage).work(stage)
-    return StageCost(own_bytes=read_bytes + written_bytes, work=work)
+    return StageCost(own_bytes=read_bytes + written_bytes, form=form, work=work)
 
 
 def _flops(stage: Library, types: dict[str, TensorType]) -> int:

@@ -2,7 +2,7 @@
 # problem: attention_biased
 # source: attention_biased.yaml (sha256 50dde9837f663202)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 a57ae92d0f4d8a46)
+# templates: frame/head.py.jinja (sha256 5d59e59b04d83ba0)
 # render again: kernelgen render attention_biased --backend cpp
 """softmax of the biased scores of queries and keys, times the values.
 

@@ -540,6 +540,7 @@ inline float4 __ldcs(const float4* from) { return *emulation::global(from); }
 inline float __ldcs(const float* from) { return *emulation::global(from); }
 inline float __ldg(const float* from) { return *emulation::global(from); }
 inline float4 __ldg(const float4* from) { return *emulation::global(from); }
+inline unsigned short __ldg(const unsigned short* from) { return *emulation::global(from); }
 inline unsigned __ldg(const unsigned* from) { return *emulation::global(from); }
 inline void __stcs(float4* to, float4 value) { *to = value; }
 inline void __stcs(float* to, float value) { *to = value; }

@@ -16,7 +16,11 @@
 using cuuint32_t = uint32_t;
 using cuuint64_t = uint64_t;
 enum CUresult { CUDA_SUCCESS = 0, CUDA_ERROR_INVALID_VALUE = 1 };
-enum CUtensorMapDataType { CU_TENSOR_MAP_DATA_TYPE_FLOAT16, CU_TENSOR_MAP_DATA_TYPE_FLOAT32 };
+enum CUtensorMapDataType {
+  CU_TENSOR_MAP_DATA_TYPE_FLOAT16,
+  CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
+  CU_TENSOR_MAP_DATA_TYPE_FLOAT32
+};
 enum CUtensorMapInterleave { CU_TENSOR_MAP_INTERLEAVE_NONE };
 enum CUtensorMapSwizzle { CU_TENSOR_MAP_SWIZZLE_128B };
 enum CUtensorMapL2promotion { CU_TENSOR_MAP_L2_PROMOTION_L2_256B };
@@ -35,7 +39,7 @@ inline CUresult cuTensorMapEncodeTiled(
     const cuuint64_t* extents, const cuuint64_t* strides, const cuuint32_t* box,
     const cuuint32_t* steps, CUtensorMapInterleave, CUtensorMapSwizzle, CUtensorMapL2promotion,
     CUtensorMapFloatOOBfill) {
-  tensor->element = type == CU_TENSOR_MAP_DATA_TYPE_FLOAT16 ? 2 : 4;
+  tensor->element = type == CU_TENSOR_MAP_DATA_TYPE_FLOAT32 ? 4 : 2;
   bool valid = rank <= 4 && reinterpret_cast<uintptr_t>(from) % 16 == 0;
   valid = valid && box[0] * tensor->element <= 128;
   tensor->from = static_cast<const char*>(from);
@@ -338,6 +342,12 @@ void pin(float (&)[kCount]) {}
 template <int kCount>
 void pin(uint32_t (&)[kCount]) {}
 
+// As the instruction has it: bf16 in place of fp16, and operands whose rows are neighbours in memory
+// in place of those along K.
+struct Form {
+  bool is_bf16, rows_turned, columns_turned;
+};
+
 // Products that a thread of a warpgroup has its warpgroup compute.
 struct Product {
   float* sums;
@@ -346,6 +356,7 @@ struct Product {
   int count;  // of columns
   bool keep;
   unsigned group;
+  Form form;
 };
 struct Warpgroup {
   std::vector<Product> products[128];
@@ -363,18 +374,25 @@ inline uint16_t read_bits(unsigned address) {
   return bits;
 }
 
+inline float value_of(uint16_t bits, bool is_bf16) {
+  return is_bf16 ? __uint_as_float(unsigned{bits} << 16) : emulation::float_of({bits});
+}
+
 // Sixteen values of the row of that number: with the swizzle, or in groups of 8 rows of 8 values
-// without.
-inline void read_row(uint64_t described, int row, double* values) {
+// without; with the swizzle also of strips of 64 rows, in groups of 8 of K.
+inline void read_row(uint64_t described, int row, double* values, bool turned, bool is_bf16) {
   const auto address = static_cast<unsigned>(described & 0x3fff) << 4;
   const auto of_group = static_cast<unsigned>(described >> 32 & 0x3fff) << 4;
   const auto of_values = static_cast<unsigned>(described >> 16 & 0x3fff) << 4;
   const bool is_swizzled = described >> 62 == 1;
-  assert(is_swizzled || described >> 62 == 0);
+  assert(is_swizzled || (!turned && described >> 62 == 0));
   for (int k = 0; k < 16; ++k) {
-    if (is_swizzled) {
+    if (turned) {
+      const unsigned strip = address + row / 64 * of_values + k / 8 * of_group;
+      values[k] = value_of(read_bits(swizzled(strip + k % 8 * 128 + row % 64 * 2)), is_bf16);
+    } else if (is_swizzled) {
       const unsigned at = swizzled(address + row / 8 * of_group + row % 8 * 128 + k * 2);
-      values[k] = emulation::float_of({read_bits(at)});
+      values[k] = value_of(read_bits(at), is_bf16);
     } else {
       const unsigned group = address + row / 8 * of_group + k / 8 * of_values;
       const uint16_t bits = read_bits(group + row % 8 * 16 + k % 8 * 2);
@@ -404,10 +422,13 @@ inline void multiply(const Warpgroup& warpgroup, size_t index) {
   if (first.registers) {
     read_registers(warpgroup, index, rows);
   } else {
-    for (int row = 0; row < 64; ++row) read_row(first.rows, row, rows[row]);
+    for (int row = 0; row < 64; ++row) {
+      read_row(first.rows, row, rows[row], first.form.rows_turned, first.form.is_bf16);
+    }
   }
   for (int column = 0; column < first.count; ++column) {
-    read_row(first.columns, column, columns[column]);
+    const Form& form = first.form;
+    read_row(first.columns, column, columns[column], form.columns_turned, form.is_bf16);
   }
   for (int thread = 0; thread < 128; ++thread) {
     const Product& product = warpgroup.products[thread][index];
@@ -462,8 +483,9 @@ inline void add_product(Product product) {
 }
 
 template <int kValues>
-void multiply_add(float (&sum)[kValues], uint64_t rows, uint64_t columns, bool keep) {
-  add_product({sum, nullptr, rows, columns, 2 * kValues, keep, 0});
+void multiply_add(
+    float (&sum)[kValues], uint64_t rows, uint64_t columns, bool keep, const Form& form = {}) {
+  add_product({sum, nullptr, rows, columns, 2 * kValues, keep, 0, form});
 }
 template <int kValues>
 void multiply_rows(

@@ -1,24 +1,28 @@
 """The choice of a product's kernel: shapes and an architecture to a kernel, without a GPU asked."""
 
 import math
+from itertools import pairwise
 from typing import Literal
 
 import msgspec
 
 from kernelgen.engines.architectures import MULTIPROCESSORS, Architecture
+from kernelgen.engines.operators import NARROW
 from kernelgen.graph.graph import MATRIX, TensorType
 
-ProductKernel = Literal["hopper", "skinny", "shallow", "vector", "none"]
+ProductKernel = Literal["hopper", "narrow", "skinny", "shallow", "vector", "none"]
 Adjacent = Literal["depth", "rows", "neither"]
 
-_VECTOR = 4
+_VECTOR = 4  # of 16 bytes; 8 of 16-bit values
 _NARROW_COLUMNS = 64  # up to which splitting both operands first takes longer, whatever the rows
 _FEW_ROWS = 512  # from which on that pays
 _LEAST_RATIO = 4  # of the rows of the two operands
 _SKINNY_TILE = 128  # of the fewer rows, whose sums a warpgroup's registers hold
 _SHALLOW_DEPTH = 64  # up to which writing the product is most of the work
 _TILE_ROWS = 128  # of a block; two of them, one below the other, are a cluster on Hopper
-_HOPPER_TILES = (168, 128)  # columns; the wider ones are faster where they fill the device as well
+# Columns -> time for each; the wider ones are faster where they fill the device as well.
+_TILES = {"hopper": {168: 1.0, 128: 1.0}, "narrow": {256: 1.0, 128: 1.15}}
+_LEAST_FILLED = 0.7  # of the device by tiles of 16-bit products; torch cuts up the depth of others
 _STAGE_DEPTH = 64
 _SHARE_STAGES = 8  # of a share of the depth, for which another block is worth it
 _SHORT_DEPTH = 512
@@ -36,7 +40,8 @@ class ProductChoice(msgspec.Struct, frozen=True, kw_only=True):
         depth: what is summed over.
         runs: equal ones of the whole depth, each of them a batch; their products are added up.
         a_adjacent, b_adjacent: along what an operand's neighbours in memory lie.
-        a_vectors, b_vectors: whether four of them are always an aligned vector.
+        a_vectors, b_vectors: whether four of them, eight of 16 bits, are always an aligned
+            vector.
         promoted: how much of the depth tensor cores sum before their sum is rounded to fp32.
         splits: shares of the depth, each summed by another block, where there are few results.
         cut: whether the last two bits of lo are left out, which saves power in long sums.
@@ -76,7 +81,15 @@ def choose_product(
     batches = max(math.prod(a.shape[:-2]), math.prod(b.shape[:-2]))
     if len(b.shape) == MATRIX:  # one, by all rows of a
         rows, batches = rows * batches, 1
+    narrow = a.dtype in NARROW
+    vector = 2 * _VECTOR if narrow else _VECTOR
     a_adjacent, b_adjacent = _adjacent(a), _adjacent(b)
+    if narrow:  # what a view cannot flatten is copied, in order
+        whole = _flat(a, -1 if len(b.shape) == MATRIX else -2), _flat(b, -2)
+        a_adjacent, b_adjacent = (
+            one if flat else "depth"
+            for one, flat in zip((a_adjacent, b_adjacent), whole, strict=True)
+        )
     chosen = ProductChoice(
         kernel="none",
         batches=batches,
@@ -85,11 +98,11 @@ def choose_product(
         depth=depth,
         a_adjacent=a_adjacent,
         b_adjacent=b_adjacent,
-        a_vectors=(depth if a_adjacent == "depth" else rows) % _VECTOR == 0,
-        b_vectors=(depth if b_adjacent == "depth" else columns) % _VECTOR == 0,
+        a_vectors=(depth if a_adjacent == "depth" else rows) % vector == 0,
+        b_vectors=(depth if b_adjacent == "depth" else columns) % vector == 0,
     )
-    kernel = _product_kernel(chosen, arch)
-    if kernel == "none" and adds_up and batches == 1:
+    kernel = _narrow_kernel(chosen, arch) if narrow else _product_kernel(chosen, arch)
+    if kernel == "none" and not narrow and adds_up and batches == 1:
         runs = _runs(depth)
         cut = msgspec.structs.replace(chosen, batches=runs, runs=runs, depth=depth // runs)
         kernel = _product_kernel(cut, arch)
@@ -127,6 +140,28 @@ def _product_kernel(p: ProductChoice, arch: Architecture) -> ProductKernel:
     return "hopper" if arch == "sm_90a" and p.depth <= _HELD_DEPTH else "none"
 
 
+def _narrow_kernel(p: ProductChoice, arch: Architecture) -> ProductKernel:
+    """Return the kernel of 16-bit values, `none` where torch's is as fast."""
+    own = msgspec.structs.replace(p, kernel="narrow")
+    if arch != "sm_90a" or p.depth > _HELD_DEPTH or not (p.a_vectors and p.b_vectors):
+        return "none"
+    if "neither" in {p.a_adjacent, p.b_adjacent}:
+        return "none"
+    columns = tile_columns(own, arch)
+    taken = _shared(own, columns, arch)[1] * MULTIPROCESSORS[arch] * _TILE_ROWS
+    filled = p.batches * p.rows * p.columns * -(-p.depth // _STAGE_DEPTH) / taken
+    return "narrow" if filled >= _LEAST_FILLED else "none"
+
+
+def _flat(operand: TensorType, end: int) -> bool:
+    """Whether the dimensions up to the end are one in memory."""
+    sizes = zip(operand.shape[:end], operand.strides[:end], strict=True)
+    return all(
+        stride == other * count
+        for (_, stride), (count, other) in pairwise(one for one in sizes if one[0] > 1)
+    )
+
+
 def _is_skinny(p: ProductChoice) -> bool:
     """Whether one operand has so few rows that the other is best split on its way."""
     few, many = sorted((p.rows, p.columns))
@@ -146,15 +181,17 @@ def _shared(p: ProductChoice, tile_columns: int, arch: Architecture) -> tuple[in
     clusters = MULTIPROCESSORS[arch] // 2
     tiles = p.batches * -(-p.rows // (2 * _TILE_ROWS)) * -(-p.columns // tile_columns)
     stages = -(-p.depth // _STAGE_DEPTH)
-    shares = max(1, min(clusters // tiles, stages // _SHARE_STAGES)) if tiles else 1
+    apart = tiles > 0 and p.kernel != "narrow"
+    shares = max(1, min(clusters // tiles, stages // _SHARE_STAGES)) if apart else 1
     share = -(-stages // shares)
     splits = -(-stages // share)
     return splits, -(-tiles * splits // clusters) * share * tile_columns
 
 
-def hopper_columns(p: ProductChoice, arch: Architecture) -> int:
+def tile_columns(p: ProductChoice, arch: Architecture) -> int:
     """Return the columns of the tiles with which a device is done sooner."""
-    return min(_HOPPER_TILES, key=lambda columns: _shared(p, columns, arch)[1])
+    tiles = _TILES[p.kernel]
+    return min(tiles, key=lambda columns: _shared(p, columns, arch)[1] * tiles[columns])
 
 
 def _with_sums(p: ProductChoice, arch: Architecture) -> ProductChoice:
@@ -163,7 +200,7 @@ def _with_sums(p: ProductChoice, arch: Architecture) -> ProductChoice:
     Tensor cores truncate their sums. Short sums have no other error to hide theirs; long ones are
     limited by power, and rounded less often.
     """
-    splits, _ = _shared(p, hopper_columns(p, arch), arch)
+    splits, _ = _shared(p, tile_columns(p, arch), arch)
     is_long = p.depth >= _LONG_DEPTH and splits == 1
     promoted = 32 if p.depth <= _SHORT_DEPTH else 128 if is_long else 64
     return msgspec.structs.replace(p, promoted=promoted, splits=splits, cut=is_long)

@@ -10,6 +10,7 @@ from kernelgen.engines.architectures import Architecture
 from kernelgen.engines.naming import without_overload
 from kernelgen.engines.product.choice import ProductChoice, choose_product
 from kernelgen.engines.product.record import MULTIPLIED, Product
+from kernelgen.engines.rows import FLOATS
 from kernelgen.engines.stage import Library, Operand, Result, Step, step_of
 from kernelgen.graph.graph import MATRIX, Argument, Reference, TensorType
 
@@ -60,7 +61,8 @@ def product_of(
 ) -> Product | None:
     """Return a stage of torch's as a product, if it is one that a kernel does sooner.
 
-    On a CPU, which has no architecture here, it may be any.
+    On a CPU, which has no architecture here, it may be any of float32: torch's library has a CPU's
+    own instructions for products of 16 bits.
     """
     found = factors_of(stage, types)
     if found is None:
@@ -71,7 +73,8 @@ def product_of(
         return None
     left, right, *bias = (types[value] for value in values)
     if (
-        any(one.dtype != "float32" for one in (left, right, *bias, out))
+        left.dtype not in (FLOATS if arch else ("float32",))
+        or any(one.dtype != left.dtype for one in (right, *bias, out))
         or min(len(left.shape), len(right.shape)) < MATRIX
         or any(one.shape != out.shape[-1:] for one in bias)
         or 0 in (*left.shape, *right.shape)
@@ -154,7 +157,7 @@ def _pays(p: ProductChoice) -> bool:
                 min(p.rows, p.columns) > 1
                 and p.batches * p.depth * max(p.rows, p.columns) >= _LEAST_STREAMED
             )
-        case "hopper":
+        case "hopper" | "narrow":
             large = p.batches * p.rows * p.columns * p.depth >= LEAST_PRODUCTS
             # Runs are done at once, as a batch of products is.
             large &= p.batches * p.rows >= LEAST_ROWS

@@ -9,15 +9,21 @@ from kernelgen.engines.architectures import Architecture, architecture
 from kernelgen.engines.engine import Before, Engine, Target, Work
 from kernelgen.engines.epilogue import with_epilogue
 from kernelgen.engines.naming import Names
-from kernelgen.engines.product.choice import ProductChoice, hopper_columns
+from kernelgen.engines.operators import NARROW
+from kernelgen.engines.product.choice import ProductChoice, tile_columns
 from kernelgen.engines.product.claims import product_of
 from kernelgen.engines.product.record import MULTIPLIED, Product
-from kernelgen.engines.schedule import ChainSchedule, CppProductSchedule, Schedule
+from kernelgen.engines.schedule import (
+    ChainSchedule,
+    CppProductSchedule,
+    NarrowSchedule,
+    Schedule,
+)
 from kernelgen.engines.stage import Kernel, Library, operands_of
 from kernelgen.engines.text.finish import OF, finish_names
 from kernelgen.engines.text.names import text_of
 from kernelgen.engines.text.reading import Reading
-from kernelgen.engines.text.stage_text import StageText, filled, in_words
+from kernelgen.engines.text.stage_text import C_TYPES, StageText, filled, in_words
 from kernelgen.problem.schedules import CPU
 
 # Operators of tens of instructions. Of three in a product's epilogue, one of 0.7 ms took 0.85 on an
@@ -30,6 +36,7 @@ _COSTLY = frozenset(
     """.split()  # noqa: SIM905 - a list of words reads best as words
 )
 _HOW = {
+    "narrow": "tensor cores multiply values of 16 bits as they are, and sum in fp32",
     "hopper": "tensor cores multiply halves of both operands' values, as accurately as fp32",
     "shallow": "tensor cores multiply halves of both operands' values, as accurately as fp32",
     "skinny": "tensor cores multiply halves of both operands' values, as accurately as fp32",
@@ -63,15 +70,17 @@ class ProductEngine(Engine[Product]):
             return ()
         costly = sum(step.operator in _COSTLY for step in second.steps)
         # With several runs, their sum would be mapped.
-        whole = first.fast.runs == 1 and second.result.type.dtype == "float32"
+        floats = {"float32", first.operands[0].type.dtype}
+        whole = first.fast.runs == 1 and second.result.type.dtype in floats
         return with_epilogue(first, second, others) if whole and costly <= 1 else ()
 
     def schedule(self, stage: Product, arch: str) -> Schedule:
         """Return the schedule of the fast kernel, or of the C++."""
         if arch == CPU:
             return CppProductSchedule()
-        if stage.fast.kernel == "hopper":
-            return ChainSchedule(tile_columns=hopper_columns(stage.fast, architecture(arch)))
+        if stage.fast.kernel in {"hopper", "narrow"}:
+            kind = ChainSchedule if stage.fast.kernel == "hopper" else NarrowSchedule
+            return kind(tile_columns=tile_columns(stage.fast, architecture(arch)))
         return Schedule()
 
     def work(self, stage: Product) -> Work:
@@ -97,6 +106,7 @@ class ProductEngine(Engine[Product]):
     def text(self, stage: Product, target: Target) -> StageText:
         """Return a product as text; its fast kernel is for an architecture."""
         fast, has_bias = stage.fast, len(stage.operands) > len("ab")
+        factors = stage.operands[0].type
         summary = _formula(stage, f"{stage.aten}({', '.join(o.name for o in stage.operands)})")
         what = "Element (r, c) is the product of row r of a and column c of b"
         what += ", plus bias[c]" * has_bias
@@ -107,6 +117,8 @@ class ProductEngine(Engine[Product]):
             "arch": target.arch,
             "schedule": target.schedule or self.schedule(stage, target.arch),
             "has_bias": has_bias,
+            "factor_type": C_TYPES[factors.dtype],
+            "factor_dtype": f", torch.{factors.dtype}" * (factors.dtype in NARROW),
         }
         runs = f", in {fast.runs} runs of the depth, whose products are added up" * (fast.runs > 1)
         made = text_of(stage, target.backend, f"{summary}: {_HOW[fast.kernel]}{runs}", given)

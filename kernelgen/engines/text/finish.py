@@ -3,6 +3,7 @@
 from collections.abc import Callable, Collection
 from typing import Any
 
+from kernelgen.engines.rows import FLOATS
 from kernelgen.engines.stage import Kernel
 from kernelgen.engines.text.names import names_of
 from kernelgen.engines.text.reading import Reading, index_of, reading_of
@@ -46,11 +47,10 @@ def _element(operand: Reading, backend: Backend, along: Callable[[Reading], str]
         return operand.element
     name = f"{OF}{operand.name}"
     at = index_of(operand.pattern, f"{name}_inner", f"{name}_size", i="at")
-    if operand.value_type != operand.c_type:
-        return f"float({name}[{at}])"
     if backend == "cpp":
-        return f"{name}[{at}]"
+        narrow = operand.value_type != operand.c_type
+        return f"float({name}[{at}])" if narrow else f"{name}[{at}]"
     if operand.pattern == "along":
         at = along(operand)
     # Others than floats have no load by the read-only path.
-    return f"__ldg({name} + {at})" if operand.dtype == "float32" else f"{name}[{at}]"
+    return f"__ldg({name} + {at})" if operand.dtype in FLOATS else f"{name}[{at}]"
