@@ -58,23 +58,26 @@ class Libraries(Mapping[str, ctypes.CDLL]):
             if not library.exists():
                 source = library.with_suffix(".cpp")
                 source.write_text(text)
-                first = re.match(r'#include "(.*)"', text)
-                ahead = self._with_header(first[1]) if first else self._command
-                _compile(ahead, source, library)
+                header = re.search(r'^#include "(.*)"', text, re.MULTILINE)
+                command = self._with_header(header[1]) if header else self._command
+                _compile(command, source, library)
         return library
 
     def _with_header(self, name: str) -> list[str]:
-        """Return the command with a header compiled ahead, which is half the work.
+        """Return the command with a header, and the functions that stand in it, compiled ahead.
 
-        GCC takes NAME.gch where it stands on the path before NAME.
+        That is most of the work. GCC takes NAME.gch where it stands on the path before NAME.
         """
         command = [part for part in self._command if part != "-shared"]
         ahead = self._folder / _key(name, *command) / f"{name}.gch"
         ahead.parent.mkdir(exist_ok=True)
+        made = ahead.with_suffix(".o")
         with FileLock(f"{ahead}.lock"):
             if not ahead.exists():
+                itself = [*command, "-O2", "-w", "-DEMULATION_ITSELF", "-c", "-x", "c++"]
+                _compile(itself, EMULATION / name, made)
                 _compile([*command, "-x", "c++-header"], EMULATION / name, ahead)
-        return [self._command[0], f"-I{ahead.parent}", *self._command[1:]]
+        return [self._command[0], f"-I{ahead.parent}", *self._command[1:], str(made)]
 
 
 def _compile(command: Sequence[str], source: Path, made: Path) -> None:

@@ -5,14 +5,18 @@ import os
 import signal
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
+import warm_lane
 from warm_lane import until_timed
 
 from kernelgen.errors import UserError
 from kernelgen.grading.options import GradeOptions
+from kernelgen.grading.supervisor.dialogue import Dialogue
 from kernelgen.grading.supervisor.grade import expand, grade
 from kernelgen.grading.verdict import Owner, Run, Status, Verdict
+from kernelgen.grading.wire import messages as m
 from kernelgen.problem.library import load_problem
 from kernelgen.problem.record import Problem
 
@@ -225,3 +229,21 @@ def alive(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:
         return False
+
+
+def test_load_is_measured_beside_looks_where_a_time_is_quoted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A probe takes longer than the batch that a look is at."""
+    asked: list[type[Any]] = []
+    ask = Dialogue.ask_oracle
+
+    def noting(dialogue: Dialogue, message: Any) -> Any:
+        asked.append(type(message))
+        return ask(dialogue, message)
+
+    monkeypatch.setattr(Dialogue, "ask_oracle", noting)
+    options = GradeOptions(problem=problem_of(HONEST), time=False, device="cpu")
+    assert warm_lane.graded(HONEST, options).status is Status.PASSED
+    assert asked.count(m.RunControl) > 3, "it was looked at"
+    assert asked.count(m.Probe) == 1

@@ -1,6 +1,7 @@
 """Loops over steps that become one operator, and loops that do not."""
 
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import pytest
@@ -8,6 +9,8 @@ from planned_models import Planned, plan_in, problem_of
 
 from kernelgen.engines import recurrence
 from kernelgen.engines.stage import Library
+from kernelgen.tracing import capture
+from kernelgen.tracing.capture_host import Answer, Trace
 
 torch = pytest.importorskip("torch")
 
@@ -192,3 +195,33 @@ def test_steps_are_free(tmp_path: Path) -> None:
     )
     (whole,) = (s for s in plan.stages if isinstance(s, Library) and s.computes)
     assert whole.aten == "gru.input"
+
+
+def test_a_loop_over_a_large_size_is_traced_in_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    larger, ends, ask = set[int](), set[str](), capture._Server.ask  # noqa: SLF001
+
+    def asked(server: Any, traces: tuple[Trace, ...], *others: Any, **named: Any) -> Answer:
+        answer = ask(server, traces, *others, **named)
+        resizes = [one.resize for one in traces if one.resize is not None]
+        larger.update(one.to for one in resizes if one.to > 2 * one.size)
+        ends.add(answer.ended)
+        return answer
+
+    monkeypatch.setattr(capture._Server, "ask", asked)  # noqa: SLF001
+    layers, loop, step, forward, dim = LOOPS["lstm"]
+    problem = problem_of(
+        tmp_path,
+        forward.replace("outs,", "outs[:],"),  # of a source that no other test has had traced
+        layers=layers,
+        before=loop.format(step=step, dim=dim),
+        x="torch.randn(3, 6, 4)",
+        h="torch.randn(3, 5)",
+    )
+    with mock.patch.multiple(recurrence, _LEAST_STEPS=1, _LEAST_WEIGHTS=0):
+        Planned(problem, "cpp", tmp_path)
+    assert ends == {""}
+    of_batch, of_steps = max(larger), min(larger)
+    assert of_batch == 3001
+    assert 12 < of_steps < 100

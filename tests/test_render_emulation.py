@@ -6,7 +6,6 @@ test_norms_on_a_gpu.py.
 
 import ctypes
 import re
-import subprocess
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -368,17 +367,15 @@ def test_blocks_keep_the_weights_of_their_columns(
     assert worst_error(out, exact) <= 2e-6
 
 
-def test_a_block_that_draws_regardless_of_its_slots_waits_for_ever(tmp_path: Path) -> None:
+def test_a_block_that_draws_regardless_of_its_slots_waits_for_ever(compiled_folder: Path) -> None:
     """The rule that keeps blocks from it is needed, and the emulation would show its loss."""
     import torch
 
     rule = "const bool early = shared.slices[turn.slot] / kSlices != slice / kSlices;"
     text = for_the_cpu(cuda_source("softmax-tight"))
     assert text.count(rule) == 1
-    source = tmp_path / "unruly.cpp"
-    source.write_text(text.replace(rule, "const bool early = true;"))
-    subprocess.run([*COMPILER, str(source), "-o", str(tmp_path / "unruly.so")], check=True)
-    library = ctypes.CDLL(str(tmp_path / "unruly.so"))
+    unruly = text.replace(rule, "const bool early = true;")
+    library = Libraries(COMPILER, {"unruly": lambda: unruly}, compiled_folder)["unruly"]
     library.set_patience(3)
     x = torch.randn(8, 893)
     workspace = torch.empty(1 << 16)
@@ -488,7 +485,9 @@ def test_an_activation_of_any_size(libraries: Libraries) -> None:
     ("kernel", "numbers"),
     [("registers", {}), ("cache", CACHE), ("rings", RINGS), ("rings", {**RINGS, "workers": 32})],
 )
-def test_all_that_a_map_reads_beside(kernel: str, numbers: dict[str, Any], tmp_path: Path) -> None:
+def test_all_that_a_map_reads_beside(
+    kernel: str, numbers: dict[str, Any], tmp_path: Path, compiled_folder: Path
+) -> None:
     """A value each, for four neighbours, for none of them together, across, and a number."""
     import torch
 
@@ -502,11 +501,8 @@ def test_all_that_a_map_reads_beside(kernel: str, numbers: dict[str, Any], tmp_p
         y="torch.randn(4, 8, 4, 33)",
         z="torch.randn(4, 1, 4, 33)",
     )
-    text = source_of(problem, kernel, numbers)
-    source = tmp_path / "kernels.cpp"
-    source.write_text(for_the_cpu(text))
-    subprocess.run([*COMPILER, str(source), "-o", str(tmp_path / "kernels.so")], check=True)
-    library = ctypes.CDLL(str(tmp_path / "kernels.so"))
+    text = for_the_cpu(source_of(problem, kernel, numbers))
+    library = Libraries(COMPILER, {"it": lambda: text}, compiled_folder)["it"]
     library.set_device(3, 0)
     torch.manual_seed(7)
     x, y = torch.randn(2, 4, 8, 4, 33)

@@ -12,6 +12,8 @@ import msgspec
 
 from kernelgen.graph.graph import NUMBER, Graph, GraphInput, Node, Reference, SizeOf
 
+_MOST_ADDED = 200  # nodes that a loop over a large size may add to a trace
+
 
 class Resize(msgspec.Struct, frozen=True, kw_only=True):
     """Inputs whose dimensions of one size have another.
@@ -25,11 +27,6 @@ class Resize(msgspec.Struct, frozen=True, kw_only=True):
     size: int
     to: int
     dims: tuple[int, ...]
-
-    @property
-    def is_large(self) -> bool:
-        """Whether the size becomes more than twice what it was."""
-        return self.to > 2 * self.size
 
     def changes(self, dim: int, size: int) -> bool:
         """Return whether it changes a dimension of a size."""
@@ -45,12 +42,16 @@ class Resize(msgspec.Struct, frozen=True, kw_only=True):
         ways = [[(dim,) for dim in self.dims], [self.dims[:1], self.dims[1:]]]
         return [[msgspec.structs.replace(self, dims=dims) for dims in way] for way in ways]
 
-    def extremes(self, graph: Graph) -> list["Resize"]:
+    def extremes(self, graph: Graph, other: Graph) -> list["Resize"]:
         """Return the changes to the least size, and to a large one that few numbers divide.
 
-        Of a graph whose forward reads no size there are none.
+        Of a graph whose forward reads no size there are none. Where the other graph, at the changed
+        size, has more nodes, forward loops over the size: the large one takes a second, or is left
+        out.
         """
-        sizes = {1, 1000 * self.size + 1} - {self.size} if "sizes" in graph.asked else set[int]()
+        added = len(other.nodes) - len(graph.nodes)
+        times = _MOST_ADDED // added if added > 0 else 1000
+        sizes = {1, times * self.size + 1} - {self.size} if "sizes" in graph.asked else set[int]()
         return [msgspec.structs.replace(self, to=to) for to in sorted(sizes)]
 
 

@@ -117,9 +117,9 @@ class _Traces:
                 return None
             graph = with_size(graph, self.main, simplified(other, self.choices), resize)
             told = with_size(self.traced, self.traced, other, resize)
-            # Not before, and one by one: a loop over a large size takes long.
-            for way in resize.extremes(self.main) if graph is not None else []:
-                (there,) = self.resized(way)
+            # Only now: the other trace tells whether forward loops over the size.
+            ways = resize.extremes(self.traced, other) if graph is not None else []
+            for way, there in zip(ways, self.resized(*ways), strict=True):
                 same = there is None or with_size(self.traced, self.traced, there, way) == told
                 if not same or (there and there.decided != self.main.decided):
                     return None

@@ -44,8 +44,6 @@ from kernelgen.tracing.capture_host import (
 
 # Most take a fifth of a second, the largest of KernelBench's three.
 DEADLINE_S = 60.0
-# Of a size so large that a loop over it would take all of that.
-_LARGE_DEADLINE_S = 10.0
 # Shapes without values take next to nothing, parameters that a constructor reads what they take.
 _MEMORY_BYTES = 8 << 30
 # Syntax of a value, or of the place of one; `torch.tensor` is for a constant.
@@ -235,9 +233,7 @@ class _Server:
         """
         with self._lock, tempfile.TemporaryDirectory(dir=self._scratch) as scratch:
             plan = _containment(scratch, imports)
-            large = any(one.resize is not None and one.resize.is_large for one in traces)
-            limit_s = min(DEADLINE_S, _LARGE_DEADLINE_S) if large else DEADLINE_S
-            request = TraceRequest(traces=traces, doubled=doubled, plan=plan, deadline_s=limit_s)
+            request = TraceRequest(traces=traces, doubled=doubled, plan=plan, deadline_s=DEADLINE_S)
             process = self._running()
             assert process.stdin is not None
             assert process.stdout is not None

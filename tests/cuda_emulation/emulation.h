@@ -9,7 +9,9 @@
 #pragma once
 
 #include <dlfcn.h>
+#ifndef __x86_64__
 #include <ucontext.h>
+#endif
 
 #include <algorithm>
 #include <atomic>
@@ -19,11 +21,20 @@
 #include <cstring>
 #include <ctime>
 #include <functional>
+#include <memory>
 #include <random>
 #include <thread>
 #include <type_traits>
 #include <utility>
 #include <vector>
+
+// What all sources have in common is compiled once, in an object that is linked to each of them.
+#ifdef EMULATION_ITSELF
+#define APART
+#else
+// Calls alone: GCC emits no such function, and puts none of another optimization into its callers.
+#define APART extern inline __attribute__((gnu_inline, optimize("O0")))
+#endif
 
 #define __global__
 #define __align__(bytes) __attribute__((aligned(bytes)))
@@ -36,29 +47,29 @@
 
 struct dim3 {
   unsigned x, y, z;
-  dim3(unsigned x_ = 1, unsigned y_ = 1, unsigned z_ = 1) : x(x_), y(y_), z(z_) {}
+  constexpr dim3(unsigned x_ = 1, unsigned y_ = 1, unsigned z_ = 1) : x(x_), y(y_), z(z_) {}
 };
 struct alignas(16) float4 {
   float x, y, z, w;
 };
 inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
 
-static int multiprocessors = 1;
-static int capability_major = 8;
-static unsigned seed = 0;
-static int patience_s = 20;  // after which nothing honest is left
-static std::atomic<bool> stuck{false};
-static thread_local std::mt19937 random_numbers;
+inline int multiprocessors = 1;
+inline int capability_major = 8;
+inline unsigned seed = 0;
+inline int patience_s = 20;  // after which nothing honest is left
+inline std::atomic<bool> stuck{false};
+inline thread_local std::mt19937 random_numbers;
 extern "C" {
-int cooperative_launches = 0;
-void set_device(int count, unsigned other_seed) {
+inline int cooperative_launches = 0;
+APART void set_device(int count, unsigned other_seed) {
   multiprocessors = count;
   seed = other_seed;
   stuck = false;
 }
-void set_capability(int major) { capability_major = major; }
-void set_patience(int seconds) { patience_s = seconds; }
-int was_stuck() { return stuck; }
+APART void set_capability(int major) { capability_major = major; }
+APART void set_patience(int seconds) { patience_s = seconds; }
+APART int was_stuck() { return stuck; }
 }
 
 using cudaStream_t = void*;
@@ -107,45 +118,69 @@ inline cudaError_t cudaMemsetAsync(void* memory, int value, size_t bytes, cudaSt
 }
 inline const char* cudaGetErrorName(cudaError_t) { return "cudaSuccess"; }
 
-static thread_local dim3 threadIdx, blockIdx, blockDim, gridDim;
+inline thread_local dim3 threadIdx, blockIdx, blockDim, gridDim;
 
 namespace emulation {
 
+// What a fiber leaves where it stops.
+#ifdef __x86_64__
+using Context = void*;  // the stack's end, with the registers on it: swapcontext calls the system
+[[gnu::naked, gnu::noinline]] static void switch_to(Context* /* own */, const Context* /* other */) {
+  asm("pushq %rbp\n pushq %rbx\n pushq %r12\n pushq %r13\n pushq %r14\n pushq %r15\n"
+      "movq %rsp, (%rdi)\n movq (%rsi), %rsp\n"
+      "popq %r15\n popq %r14\n popq %r13\n popq %r12\n popq %rbx\n popq %rbp\n ret");
+}
+inline void prepare(Context* context, char* stack, size_t bytes, void (*entry)()) {
+  void** end = reinterpret_cast<void**>(reinterpret_cast<uintptr_t>(stack + bytes) / 16 * 16);
+  end[-2] = reinterpret_cast<void*>(entry);  // where `ret` goes, to find the stack as after a call
+  *context = end - 2 - 6;
+}
+#else
+using Context = ucontext_t;
+inline void switch_to(Context* own, const Context* other) { swapcontext(own, other); }
+inline void prepare(Context* context, char* stack, size_t bytes, void (*entry)()) {
+  getcontext(context);
+  context->uc_stack.ss_sp = stack;
+  context->uc_stack.ss_size = bytes;
+  makecontext(context, entry, 0);
+}
+#endif
+
+constexpr size_t kStackBytes = 64 * 1024;
+
 struct Fiber {
-  ucontext_t context;
-  std::vector<char> stack = std::vector<char>(64 * 1024);
+  Context context;
+  std::unique_ptr<char[]> stack{new char[kStackBytes]};
   dim3 index;
   uint64_t posted[2];  // a lane is never more than one exchange ahead of another
   unsigned exchanges = 0;
   unsigned barriers = 0;
+  unsigned all_exchanges, all_barriers;  // of all lanes of a warp, or threads: of the first of them
   bool votes[2];  // nor more than one barrier
   bool done = false;
 };
 
-static thread_local std::vector<Fiber>* fibers;
-static thread_local size_t current;
-static thread_local ucontext_t scheduler;
-static thread_local std::function<void()> body;
+inline thread_local std::vector<Fiber>* fibers;
+inline thread_local size_t current;
+inline thread_local Context scheduler;
+inline thread_local std::function<void()> body;
 
-inline void yield() { swapcontext(&(*fibers)[current].context, &scheduler); }
+inline void yield() { switch_to(&(*fibers)[current].context, &scheduler); }
 
-inline void run_fiber() {
+APART void run_fiber() {
   body();
   (*fibers)[current].done = true;
+  yield();
 }
 
-inline void begin_block() {
+APART void begin_block() {
   for (size_t t = 0; t < fibers->size(); ++t) {
     Fiber& fiber = (*fibers)[t];
     fiber.done = false;
-    fiber.exchanges = 0;
-    fiber.barriers = 0;
+    fiber.exchanges = fiber.all_exchanges = 0;
+    fiber.barriers = fiber.all_barriers = 0;
     fiber.index = dim3(t % blockDim.x, t / blockDim.x);
-    getcontext(&fiber.context);
-    fiber.context.uc_stack.ss_sp = fiber.stack.data();
-    fiber.context.uc_stack.ss_size = fiber.stack.size();
-    fiber.context.uc_link = &scheduler;
-    makecontext(&fiber.context, run_fiber, 0);
+    prepare(&fiber.context, fiber.stack.get(), kStackBytes, run_fiber);
   }
 }
 
@@ -154,7 +189,7 @@ inline bool resume(size_t fiber) {
   current = fiber;
   if ((*fibers)[fiber].done) return false;
   threadIdx = (*fibers)[fiber].index;
-  swapcontext(&scheduler, &(*fibers)[fiber].context);
+  switch_to(&scheduler, &(*fibers)[fiber].context);
   return !(*fibers)[fiber].done;
 }
 
@@ -171,7 +206,7 @@ class Patience {
   std::clock_t until_ = std::clock() + patience_s * std::clock_t{CLOCKS_PER_SEC};
 };
 
-inline void run_block() {
+APART void run_block() {
   begin_block();
   const Patience patience;
   for (bool alive = true; alive && !patience.is_over();) {
@@ -180,13 +215,13 @@ inline void run_block() {
   }
 }
 
-inline void finish_some_copies();
+APART void finish_some_copies();
 
 // From this seed on, four warps of a block are far behind the others.
 constexpr unsigned kSeedOfSlowOnes = 100;
 
 // In random order.
-inline void run_block_at_random() {
+APART void run_block_at_random() {
   begin_block();
   const Patience patience;
   std::vector<size_t> warps((fibers->size() + 31) / 32);
@@ -214,19 +249,20 @@ inline void run_block_at_random() {
 inline const void* launched = nullptr;  // the last kernel
 
 // Its name, with its template arguments, as the linker knows it.
-extern "C" inline const char* __attribute__((used)) launched_kernel() {
+extern "C" {
+APART const char* launched_kernel() {
   Dl_info info = {};
   return dladdr(launched, &info) != 0 && info.dli_sname != nullptr ? info.dli_sname : "";
 }
+}
 
-template <typename Kernel, typename... Arguments>
-void launch(Kernel kernel, dim3 grid, dim3 block, const Arguments&... arguments) {
-  launched = reinterpret_cast<const void*>(kernel);
-  std::vector<Fiber> threads(block.x * block.y);
+APART void run_grid(dim3 grid, dim3 block, const std::function<void()>& kernel) {
+  static std::vector<Fiber> threads;
+  threads.resize(block.x * block.y);
   fibers = &threads;
   gridDim = grid;
   blockDim = block;
-  body = [&] { kernel(arguments...); };
+  body = kernel;
   for (unsigned b = 0; b < grid.x; ++b) {
     blockIdx = dim3(b, 0, 0);
     run_block();
@@ -234,40 +270,55 @@ void launch(Kernel kernel, dim3 grid, dim3 block, const Arguments&... arguments)
 }
 
 template <typename Kernel, typename... Arguments>
-void launch_together(Kernel kernel, dim3 grid, dim3 block, const Arguments&... arguments) {
+void launch(Kernel kernel, dim3 grid, dim3 block, const Arguments&... arguments) {
   launched = reinterpret_cast<const void*>(kernel);
-  stuck = false;
-  std::vector<std::thread> blocks;
-  for (unsigned b = 0; b < grid.x; ++b) {
-    blocks.emplace_back([=] {
-      random_numbers.seed(seed * 7919 + b);
-      std::vector<Fiber> threads(block.x * block.y);
-      fibers = &threads;
-      gridDim = grid;
-      blockDim = block;
-      blockIdx = dim3(b, 0, 0);
-      body = [=] { kernel(arguments...); };
-      run_block_at_random();
-    });
-  }
-  for (std::thread& one : blocks) one.join();
+  run_grid(grid, block, [&] { kernel(arguments...); });
 }
 
-// Waits until every other thread from `first` on, `count` of them, is where `there` says, or done.
-template <typename There>
-void await(size_t first, size_t count, There there) {
+// Calls a function for each number below a count, each in a thread of the CPU.
+APART void in_threads(unsigned count, const std::function<void(unsigned)>& run) {
+  std::vector<std::thread> processors;
+  for (unsigned p = 0; p < count; ++p) processors.emplace_back([&run, p] { run(p); });
+  for (std::thread& one : processors) one.join();
+}
+
+APART void run_together(dim3 grid, dim3 block, const std::function<void()>& kernel) {
+  stuck = false;
+  in_threads(grid.x, [&](unsigned b) {
+    random_numbers.seed(seed * 7919 + b);
+    std::vector<Fiber> threads(block.x * block.y);
+    fibers = &threads;
+    gridDim = grid;
+    blockDim = block;
+    blockIdx = dim3(b, 0, 0);
+    body = kernel;
+    run_block_at_random();
+  });
+}
+
+template <typename Kernel, typename... Arguments>
+void launch_together(Kernel kernel, dim3 grid, dim3 block, const Arguments&... arguments) {
+  launched = reinterpret_cast<const void*>(kernel);
+  run_together(grid, block, [&] { kernel(arguments...); });
+}
+
+// Waits until all threads from `first` on, `count` of them, are at a number of steps, or done.
+APART void await(
+    size_t first, size_t count, unsigned Fiber::*steps, unsigned Fiber::*of_all, unsigned number) {
+  unsigned& all = (*fibers)[first].*of_all;
   for (size_t t = first; t < first + count && t < fibers->size(); ++t) {
-    while (!(*fibers)[t].done && !there((*fibers)[t])) yield();
+    while (all < number && !(*fibers)[t].done && (*fibers)[t].*steps < number) yield();
+    if (all >= number) return;  // another one has looked at all
   }
+  all = number;
 }
 
 // Has all lanes of the warp post a value; returns where a lane's is.
-inline unsigned exchange(const void* value, size_t bytes) {
+APART unsigned exchange(const void* value, size_t bytes) {
   Fiber& own = (*fibers)[current];
   const unsigned slot = own.exchanges++ % 2;
   std::memcpy(&own.posted[slot], value, bytes);
-  const unsigned so_far = own.exchanges;
-  await(current / 32 * 32, 32, [&](const Fiber& lane) { return lane.exchanges >= so_far; });
+  await(current / 32 * 32, 32, &Fiber::exchanges, &Fiber::all_exchanges, own.exchanges);
   return slot;
 }
 
@@ -289,14 +340,14 @@ cudaError_t cudaLaunchCooperativeKernel(
   return emulation::launch_with(kernel, grid, block, arguments, all);
 }
 
-inline void __syncthreads() {
+APART void __syncthreads() {
+  using emulation::Fiber;
   const unsigned so_far = ++(*emulation::fibers)[emulation::current].barriers;
-  emulation::await(0, emulation::fibers->size(), [&](const emulation::Fiber& thread) {
-    return thread.barriers >= so_far;
-  });
+  emulation::await(
+      0, emulation::fibers->size(), &Fiber::barriers, &Fiber::all_barriers, so_far);
 }
 
-inline int __syncthreads_or(int value) {
+APART int __syncthreads_or(int value) {
   emulation::Fiber& own = (*emulation::fibers)[emulation::current];
   const unsigned so_far = own.barriers + 1;
   own.votes[so_far % 2] = value != 0;
@@ -308,7 +359,7 @@ inline int __syncthreads_or(int value) {
   return any;
 }
 
-inline int __syncthreads_count(int value) {
+APART int __syncthreads_count(int value) {
   emulation::Fiber& own = (*emulation::fibers)[emulation::current];
   const unsigned so_far = own.barriers + 1;
   own.votes[so_far % 2] = value != 0;
@@ -348,7 +399,7 @@ T __shfl_up_sync(unsigned, T value, int distance) {
   return value;
 }
 
-inline unsigned __ballot_sync(unsigned, bool value) {
+APART unsigned __ballot_sync(unsigned, bool value) {
   const unsigned slot = emulation::exchange(&value, sizeof value);
   const size_t first = emulation::current / 32 * 32;
   unsigned votes = 0;
@@ -370,7 +421,7 @@ namespace emulation {
 
 // The block's dynamic shared memory. On a GPU only loads that name no state space reach both it and
 // global memory, so those that name one say so to `global`.
-static thread_local std::pair<const char*, const char*> shared_bytes;
+inline thread_local std::pair<const char*, const char*> shared_bytes;
 template <typename Element, size_t kCount>
 void use_shared(Element (&elements)[kCount]) {
   const char* begin = reinterpret_cast<const char*>(elements);
@@ -457,7 +508,7 @@ struct Copy {
   unsigned bytes;
   uint64_t* word;
 };
-static thread_local std::vector<Copy> on_their_way;
+inline thread_local std::vector<Copy> on_their_way;
 inline uint64_t kept() { return 0; }
 inline uint64_t released() { return 0; }
 inline void copy(void* to, const void* from, unsigned bytes, uint64_t* word, uint64_t /* policy */) {
@@ -519,7 +570,7 @@ inline void store(float* to, const float (&values)[4]) {
 
 }  // namespace ptx
 
-inline void emulation::finish_some_copies() {
+APART void emulation::finish_some_copies() {
   std::vector<ptx::Copy>& copies = ptx::on_their_way;
   for (size_t k = 0; k < copies.size();) {
     if (random_numbers() % 4 != 0) {

@@ -34,7 +34,7 @@ struct CUtensorMap {
 };
 
 // As the CUDA driver's: what it refuses is refused here, too.
-inline CUresult cuTensorMapEncodeTiled(
+APART CUresult cuTensorMapEncodeTiled(
     CUtensorMap* tensor, CUtensorMapDataType type, cuuint32_t rank, void* from,
     const cuuint64_t* extents, const cuuint64_t* strides, const cuuint32_t* box,
     const cuuint32_t* steps, CUtensorMapInterleave, CUtensorMapSwizzle, CUtensorMapL2promotion,
@@ -63,7 +63,7 @@ enum cudaDriverEntryPointQueryResult {
   cudaDriverEntryPointSymbolNotFound = 1
 };
 constexpr int cudaEnableDefault = 0;
-inline cudaError_t cudaGetDriverEntryPointByVersion(
+APART cudaError_t cudaGetDriverEntryPointByVersion(
     const char* name, void** function, unsigned, int, cudaDriverEntryPointQueryResult* found) {
   assert(std::string(name) == "cuTensorMapEncodeTiled");
   *function = reinterpret_cast<void*>(&cuTensorMapEncodeTiled);
@@ -105,7 +105,7 @@ void change(uint64_t* word, Use use) {
 }
 
 // Where the barriers of the cluster's blocks begin: at the one that is initialised first.
-static std::atomic<char*> barriers[emulation::kMostClusterBlocks];
+inline std::atomic<char*> barriers[emulation::kMostClusterBlocks];
 
 inline unsigned cluster_blocks() {
   return emulation::cluster ? static_cast<unsigned>(emulation::cluster->memory.size()) : 1;
@@ -114,7 +114,7 @@ inline int cluster_rank() { return static_cast<int>(blockIdx.x % cluster_blocks(
 inline void cluster_sync() { ptx::cluster_sync(); }
 
 // The same barrier of another block.
-inline uint64_t* barrier_of(uint64_t* own, unsigned rank) {
+APART uint64_t* barrier_of(uint64_t* own, unsigned rank) {
   if (!emulation::cluster) return own;
   // Neither before the block has begun nor after it has ended.
   assert(emulation::cluster->arrivals >= emulation::cluster->threads);
@@ -123,7 +123,7 @@ inline uint64_t* barrier_of(uint64_t* own, unsigned rank) {
   return reinterpret_cast<uint64_t*>(barriers[rank] + (reinterpret_cast<char*>(own) - base));
 }
 
-inline void init(uint64_t* word, int count) {
+APART void init(uint64_t* word, int count) {
   Barrier barrier = {};
   barrier.arrivals = barrier.missing = static_cast<uint8_t>(count);
   __atomic_store_n(word, barrier.word, __ATOMIC_SEQ_CST);
@@ -133,14 +133,14 @@ inline void init(uint64_t* word, int count) {
 }
 inline void fence_init() {}
 inline void fence_copies() {}
-inline void arrive_and_expect(uint64_t* word, unsigned bytes) {
+APART void arrive_and_expect(uint64_t* word, unsigned bytes) {
   change(word, [&](Barrier& barrier) {
     assert(barrier.missing > 0);
     --barrier.missing;
     barrier.bytes += static_cast<int>(bytes);
   });
 }
-inline void arrive(uint64_t* word) {
+APART void arrive(uint64_t* word) {
   change(word, [](Barrier& barrier) {
     assert(barrier.missing > 0);
     --barrier.missing;
@@ -241,9 +241,9 @@ struct Copy {
     });
   }
 };
-static thread_local std::vector<Copy> on_their_way;
+inline thread_local std::vector<Copy> on_their_way;
 
-inline void finish_some_copies() {
+APART void finish_some_copies() {
   for (size_t k = 0; k < on_their_way.size();) {
     if (seed != 0 && random_numbers() % 4 != 0) {
       ++k;
@@ -255,7 +255,7 @@ inline void finish_some_copies() {
   }
 }
 
-inline void wait(uint64_t* word, unsigned parity) {
+APART void wait(uint64_t* word, unsigned parity) {
   while (true) {
     Barrier barrier;
     barrier.word = __atomic_load_n(word, __ATOMIC_SEQ_CST);
@@ -267,7 +267,7 @@ inline void wait(uint64_t* word, unsigned parity) {
 }
 
 // A value to the same place of another block, whose barrier counts it.
-inline void send(float* to, int rank, float value, uint64_t* barrier) {
+APART void send(float* to, int rank, float value, uint64_t* barrier) {
   const size_t offset = emulation::check_shared(to, sizeof value);
   std::memcpy(emulation::cluster->memory[rank] + offset, &value, sizeof value);
   change(barrier_of(barrier, rank), [](Barrier& its) { its.bytes -= sizeof(float); });
@@ -278,11 +278,11 @@ inline uint64_t leave_cache_first() { return 0; }
 constexpr uint64_t kEvictFirst = 1;
 constexpr uint64_t kEvictLast = 2;
 
-inline void copy(const Copy& one) {
+APART void copy(const Copy& one) {
   one.poison();
   on_their_way.push_back(one);
 }
-inline void copy(
+APART void copy(
     unsigned to, const CUtensorMap* tensor, const Box& from, uint64_t* barrier, bool to_all) {
   assert(to % 1024 == 0);
   const int* box = tensor->box;
@@ -318,7 +318,7 @@ inline void fence_writes() {}
 inline float larger(float a, float b) { return a != a || a > b ? a : b; }
 
 // By its number, as no block uses one for others.
-inline void sync_threads(int number, int threads) {
+APART void sync_threads(int number, int threads) {
   struct Meeting {
     int arrived;
     unsigned met;
@@ -364,10 +364,10 @@ struct Warpgroup {
   int arrived = 0;
   unsigned done = 0;
 };
-static thread_local Warpgroup warpgroups[8];
+inline thread_local Warpgroup warpgroups[8];
 inline Warpgroup& own_warpgroup() { return warpgroups[emulation::current / 128]; }
 
-inline uint16_t read_bits(unsigned address) {
+APART uint16_t read_bits(unsigned address) {
   uint16_t bits;
   const char* at = shared_at(emulation::dynamic_shared_memory<char>(), address, 2);
   std::memcpy(&bits, at, sizeof bits);
@@ -380,7 +380,7 @@ inline float value_of(uint16_t bits, bool is_bf16) {
 
 // Sixteen values of the row of that number: with the swizzle, or in groups of 8 rows of 8 values
 // without; with the swizzle also of strips of 64 rows, in groups of 8 of K.
-inline void read_row(uint64_t described, int row, double* values, bool turned, bool is_bf16) {
+APART void read_row(uint64_t described, int row, double* values, bool turned, bool is_bf16) {
   const auto address = static_cast<unsigned>(described & 0x3fff) << 4;
   const auto of_group = static_cast<unsigned>(described >> 32 & 0x3fff) << 4;
   const auto of_values = static_cast<unsigned>(described >> 16 & 0x3fff) << 4;
@@ -402,7 +402,7 @@ inline void read_row(uint64_t described, int row, double* values, bool turned, b
 }
 
 // As in the PTX ISA, "Matrix Fragments for wgmma.mma_async.m64nNk16".
-inline void read_registers(const Warpgroup& warpgroup, size_t index, double (&rows)[64][16]) {
+APART void read_registers(const Warpgroup& warpgroup, size_t index, double (&rows)[64][16]) {
   for (int thread = 0; thread < 128; ++thread) {
     const Product& product = warpgroup.products[thread][index];
     for (int i = 0; i < 8; ++i) {
@@ -415,7 +415,7 @@ inline void read_registers(const Warpgroup& warpgroup, size_t index, double (&ro
 }
 
 // The same, of the sums.
-inline void multiply(const Warpgroup& warpgroup, size_t index) {
+APART void multiply(const Warpgroup& warpgroup, size_t index) {
   static thread_local double rows[64][16];
   static thread_local double columns[256][16];
   const Product& first = warpgroup.products[0][index];
@@ -448,14 +448,13 @@ inline void begin_products() {}
 inline void commit_products() { ++own_warpgroup().groups[emulation::current % 128]; }
 
 // Does all products but those of the last groups.
-template <int kLate>
-void wait_for_groups() {
+APART void wait_for_all_but(unsigned late) {
   Warpgroup& own = own_warpgroup();
   const unsigned done = own.done;
   if (++own.arrived == 128) {
     auto& first = own.products[0];
     size_t count = 0;
-    while (count < first.size() && first[count].group + kLate < own.groups[0]) {
+    while (count < first.size() && first[count].group + late < own.groups[0]) {
       multiply(own, count++);
     }
     for (int thread = 0; thread < 128; ++thread) {
@@ -468,6 +467,10 @@ void wait_for_groups() {
   }
   while (own.done == done) emulation::yield();
 }
+template <int kLate>
+void wait_for_groups() {
+  wait_for_all_but(kLate);
+}
 inline void wait_for_products() { wait_for_groups<0>(); }
 template <int kCount>
 void wait_for_products(float (&)[kCount]) {
@@ -475,7 +478,7 @@ void wait_for_products(float (&)[kCount]) {
 }
 
 // Has the warpgroup multiply when it waits.
-inline void add_product(Product product) {
+APART void add_product(Product product) {
   if (!product.keep) std::fill(product.sums, product.sums + product.count / 2, NAN);
   const size_t thread = emulation::current % 128;
   product.group = own_warpgroup().groups[thread];

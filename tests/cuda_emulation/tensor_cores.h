@@ -12,6 +12,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <functional>
 #include <map>
 #include <string>
 
@@ -37,7 +38,7 @@ struct alignas(4) __half2 {
 
 namespace emulation {
 
-inline float float_of(__half half) {
+APART float float_of(__half half) {
   static const std::vector<float> values = [] {
     std::vector<float> all(1 << 16);
     for (int bits = 0; bits < 1 << 16; ++bits) {
@@ -54,7 +55,7 @@ inline float float_of(__half half) {
 }
 
 // Rounds to the nearest half, to the even one of two.
-inline __half half_of(float value) {
+APART __half half_of(float value) {
   const unsigned sign = std::signbit(value) ? 0x8000 : 0;
   const float size = std::fabs(value);
   unsigned bits = 0x7e00;
@@ -70,18 +71,18 @@ inline __half half_of(float value) {
 }
 
 // A number that is too large for a float is inf.
-inline float cut_off(double value) {
+APART float cut_off(double value) {
   const float near = static_cast<float>(value);
   if (std::isinf(near)) return near;
   return std::fabs(static_cast<double>(near)) > std::fabs(value) ? std::nextafter(near, 0.0f)
                                                                   : near;
 }
 
-static bool terms_are_aligned = false;
+inline bool terms_are_aligned = false;
 
 // Adds 16 products to a sum, which is cut off. Where terms are aligned, only whole steps of each
 // count, which are 2^-25 of the largest term's power of two: two bits more than a float has.
-inline float sum_of_products(double sum, const double* row, const double* column) {
+APART float sum_of_products(double sum, const double* row, const double* column) {
   double all = sum;
   if (!terms_are_aligned) {
     for (int k = 0; k < 16; ++k) all += row[k] * column[k];
@@ -101,14 +102,14 @@ inline float sum_of_products(double sum, const double* row, const double* column
 }
 
 // The block's dynamic shared memory, as much as the launch asked for.
-static thread_local std::vector<uint4> dynamic_shared;
+inline thread_local std::vector<uint4> dynamic_shared;
 template <typename Element>
 Element* dynamic_shared_memory() {
   return reinterpret_cast<Element*>(dynamic_shared.data());
 }
 
 // Returns where it is, from the first byte of the block's dynamic shared memory on.
-inline size_t check_shared(const void* at, size_t bytes) {
+APART size_t check_shared(const void* at, size_t bytes) {
   const char* byte = static_cast<const char*>(at);
   const char* begin = reinterpret_cast<const char*>(dynamic_shared.data());
   assert(byte >= begin && byte + bytes <= begin + dynamic_shared.size() * 16);
@@ -128,7 +129,7 @@ struct Groups {
   std::vector<std::vector<LateCopy>> closed;
   std::vector<LateCopy> open;
 };
-static thread_local std::vector<Groups> groups;
+inline thread_local std::vector<Groups> groups;
 
 // An instruction of a whole warp: the lane that comes last does the work of all.
 struct Operands {
@@ -148,7 +149,7 @@ struct Warp {
   unsigned done = 0;
   std::vector<Product> products[32];  // that are still to be done
 };
-static thread_local std::vector<Warp> warps;
+inline thread_local std::vector<Warp> warps;
 
 template <typename Work>
 void together(const Operands& own, Work work) {
@@ -164,17 +165,21 @@ void together(const Operands& own, Work work) {
   while (warp.done == done) yield();
 }
 
-static std::string launches;
+inline std::string launches;
+
+APART void note(const char* launch) {
+  launches += launch;
+  launches += '\n';
+}
 
 template <auto kKernel>
 void note_launch() {
-  launches += __PRETTY_FUNCTION__;
-  launches += '\n';
+  note(__PRETTY_FUNCTION__);
 }
 
 // Seed 0 runs the warps of a block in turn, others in random order. What a block that is stuck leaves
 // is of no use, nor is what later ones do.
-inline void run_alone(unsigned block, size_t threads, size_t dynamic_bytes) {
+APART void run_alone(unsigned block, size_t threads, size_t dynamic_bytes) {
   blockIdx = dim3(block, 0, 0);
   random_numbers.seed(seed * 7919 + block);
   std::memset(static_cast<void*>(dynamic_shared.data()), 0xff, dynamic_bytes);
@@ -194,9 +199,8 @@ inline void run_alone(unsigned block, size_t threads, size_t dynamic_bytes) {
 }
 
 // Blocks run one after the other in each of two threads of the CPU.
-template <auto kKernel, typename... Arguments>
-void launch_blocks(dim3 grid, dim3 block, int dynamic_bytes, const Arguments&... arguments) {
-  note_launch<kKernel>();
+APART void run_blocks(
+    dim3 grid, dim3 block, int dynamic_bytes, const std::function<void()>& kernel) {
   const unsigned count = block.x * block.y;
   assert(grid.x > 0 && count > 0 && count <= 1024);
   constexpr unsigned kProcessors = 2;
@@ -207,14 +211,18 @@ void launch_blocks(dim3 grid, dim3 block, int dynamic_bytes, const Arguments&...
     fibers = &threads;
     gridDim = grid;
     blockDim = block;
-    body = [&] { kKernel(arguments...); };
+    body = kernel;
     dynamic_shared.resize(dynamic_bytes / sizeof(uint4));
     for (unsigned b = processor; b < grid.x; b += kProcessors) run_alone(b, count, dynamic_bytes);
   };
   if (grid.x == 1) return run(0);
-  std::vector<std::thread> processors;
-  for (unsigned p = 0; p < kProcessors; ++p) processors.emplace_back(run, p);
-  for (std::thread& one : processors) one.join();
+  in_threads(kProcessors, run);
+}
+
+template <auto kKernel, typename... Arguments>
+void launch_blocks(dim3 grid, dim3 block, int dynamic_bytes, const Arguments&... arguments) {
+  note_launch<kKernel>();
+  run_blocks(grid, block, dynamic_bytes, [&] { kKernel(arguments...); });
 }
 
 // A kernel that may run beside the one before it runs after it here.
@@ -232,47 +240,12 @@ struct Cluster {
   std::atomic<unsigned> gone{0};  // blocks
   uint64_t threads;
 };
-static thread_local Cluster* cluster;
-static thread_local std::vector<uint64_t> cluster_arrivals;  // of each of the block's threads
+inline thread_local Cluster* cluster;
+inline thread_local std::vector<uint64_t> cluster_arrivals;  // of each of the block's threads
 constexpr unsigned kMostClusterBlocks = 16;
-static unsigned room_for_blocks = kMostClusterBlocks;  // of a cluster, on the device
+inline unsigned room_for_blocks = kMostClusterBlocks;  // of a cluster, on the device
 
-// Clusters run one after the other, their blocks at once, each in a thread of the CPU.
-template <auto kKernel, typename Config, typename... Arguments>
-cudaError_t launch_clusters(const Config& config, const Arguments&... arguments) {
-  note_launch<kKernel>();
-  const unsigned blocks = config.attrs->val.clusterDim.x;
-  const size_t count = config.blockDim.x;
-  assert(blocks > 0 && blocks <= room_for_blocks);
-  assert(config.gridDim.x > 0 && config.gridDim.x % blocks == 0 && count <= 1024);
-  static std::vector<Fiber> kept[kMostClusterBlocks];
-  for (unsigned first = 0; first < config.gridDim.x; first += blocks) {
-    Cluster shared;
-    shared.memory.resize(blocks);
-    shared.threads = blocks * count;
-    const auto run = [&](unsigned rank) {
-      kept[rank].resize(count);
-      fibers = &kept[rank];
-      gridDim = config.gridDim;
-      blockDim = config.blockDim;
-      body = [&] { kKernel(arguments...); };
-      dynamic_shared.resize(config.dynamicSmemBytes / sizeof(uint4));
-      shared.memory[rank] = dynamic_shared_memory<char>();
-      cluster = &shared;
-      cluster_arrivals.assign(count, 0);
-      run_alone(first + rank, count, config.dynamicSmemBytes);
-      // Its shared memory is gone with a block.
-      std::memset(static_cast<void*>(dynamic_shared.data()), 0xff, config.dynamicSmemBytes);
-      for (++shared.gone; shared.gone < blocks;) std::this_thread::yield();
-    };
-    std::vector<std::thread> processors;
-    for (unsigned rank = 0; rank < blocks; ++rank) processors.emplace_back(run, rank);
-    for (std::thread& one : processors) one.join();
-  }
-  return cudaSuccess;
-}
-
-inline int64_t whole_pages(int64_t bytes) {
+APART int64_t whole_pages(int64_t bytes) {
   const int64_t page = sysconf(_SC_PAGESIZE);
   return (bytes + page - 1) / page * page;
 }
@@ -298,6 +271,44 @@ struct cudaLaunchConfig_t {
 
 namespace emulation {
 
+// Clusters run one after the other, their blocks at once, each in a thread of the CPU.
+APART void run_clusters(
+    const cudaLaunchConfig_t& config, const std::function<void()>& kernel) {
+  const unsigned blocks = config.attrs->val.clusterDim.x;
+  const size_t count = config.blockDim.x;
+  assert(blocks > 0 && blocks <= room_for_blocks);
+  assert(config.gridDim.x > 0 && config.gridDim.x % blocks == 0 && count <= 1024);
+  static std::vector<Fiber> kept[kMostClusterBlocks];
+  for (unsigned first = 0; first < config.gridDim.x; first += blocks) {
+    Cluster shared;
+    shared.memory.resize(blocks);
+    shared.threads = blocks * count;
+    const auto run = [&](unsigned rank) {
+      kept[rank].resize(count);
+      fibers = &kept[rank];
+      gridDim = config.gridDim;
+      blockDim = config.blockDim;
+      body = kernel;
+      dynamic_shared.resize(config.dynamicSmemBytes / sizeof(uint4));
+      shared.memory[rank] = dynamic_shared_memory<char>();
+      cluster = &shared;
+      cluster_arrivals.assign(count, 0);
+      run_alone(first + rank, count, config.dynamicSmemBytes);
+      // Its shared memory is gone with a block.
+      std::memset(static_cast<void*>(dynamic_shared.data()), 0xff, config.dynamicSmemBytes);
+      for (++shared.gone; shared.gone < blocks;) std::this_thread::yield();
+    };
+    in_threads(blocks, run);
+  }
+}
+
+template <auto kKernel, typename... Arguments>
+cudaError_t launch_clusters(const cudaLaunchConfig_t& config, const Arguments&... arguments) {
+  note_launch<kKernel>();
+  run_clusters(config, [&] { kKernel(arguments...); });
+  return cudaSuccess;
+}
+
 template <auto kKernel, typename... Arguments>
 cudaError_t launch_kernel(
     int64_t blocks, int threads, int bytes, int cluster, bool, const Arguments&... arguments) {
@@ -322,11 +333,11 @@ cudaError_t cudaOccupancyMaxActiveClusters(
 }
 
 extern "C" {
-void set_room_for_blocks(unsigned blocks) { emulation::room_for_blocks = blocks; }
-void set_aligned_terms(int are) { emulation::terms_are_aligned = are != 0; }
+APART void set_room_for_blocks(unsigned blocks) { emulation::room_for_blocks = blocks; }
+APART void set_aligned_terms(int are) { emulation::terms_are_aligned = are != 0; }
 
 // Returns what was launched since the last call.
-const char* launched() {
+APART const char* launched() {
   static std::string last;
   last = std::move(emulation::launches);
   emulation::launches.clear();
@@ -335,7 +346,7 @@ const char* launched() {
 
 // Memory, all of its bits set, up to the very end of which, or less than 16 bytes before it, there
 // is no other. It is aligned to 16 bytes.
-void* fenced(int64_t bytes) {
+APART void* fenced(int64_t bytes) {
   const int64_t page = sysconf(_SC_PAGESIZE);
   const int64_t whole = emulation::whole_pages(bytes);
   void* mapped = mmap(
@@ -348,7 +359,7 @@ void* fenced(int64_t bytes) {
   return memory + (whole - bytes) / 16 * 16;
 }
 
-void release(void* memory, int64_t bytes) {
+APART void release(void* memory, int64_t bytes) {
   const int64_t page = sysconf(_SC_PAGESIZE);
   const int64_t whole = emulation::whole_pages(bytes);
   munmap(static_cast<char*>(memory) - (whole - bytes) / 16 * 16 - page, whole + 2 * page);
@@ -402,7 +413,7 @@ inline void load_passing(float& value, const float* from, bool wanted) {
   if (wanted) value = *emulation::global(from);
 }
 
-inline void copy_late(void* to, const void* from, int bytes, int room) {
+APART void copy_late(void* to, const void* from, int bytes, int room) {
   emulation::check_shared(to, room);
   assert(reinterpret_cast<uintptr_t>(from) % room == 0);
   std::memset(to, 0xff, room);
@@ -414,14 +425,14 @@ inline void copy(void* to, const void* from, int bytes) {
   copy_late(to, from, bytes, 16);
 }
 
-inline void end_group() {
+APART void end_group() {
   emulation::Groups& own = emulation::groups[emulation::current];
   own.closed.push_back(std::move(own.open));
   own.open.clear();
 }
 
 // Has the copies of the oldest group arrive.
-inline void finish_group() {
+APART void finish_group() {
   auto& closed = emulation::groups[emulation::current].closed;
   for (const emulation::LateCopy& copy : closed.front()) {
     std::memset(copy.to, 0, copy.room);
@@ -443,7 +454,7 @@ inline void wait_for_copies() {
   wait_for_groups<0>();
 }
 
-inline void cluster_sync() {
+APART void cluster_sync() {
   emulation::Cluster& cluster = *emulation::cluster;
   const uint64_t so_far = ++emulation::cluster_arrivals[emulation::current];
   ++cluster.arrivals;
@@ -460,7 +471,7 @@ struct Matrices {
 };
 
 // As in the PTX ISA, "Matrix Fragments for mma.m16n8k16 with floating point type".
-inline void put(Matrices& all, int lane, const emulation::Product& product) {
+APART void put(Matrices& all, int lane, const emulation::Product& product) {
   uint16_t of_a[8];
   uint16_t of_b[4];
   std::memcpy(of_a, product.a, sizeof of_a);
@@ -475,7 +486,7 @@ inline void put(Matrices& all, int lane, const emulation::Product& product) {
   }
 }
 
-inline void multiply(const emulation::Product* const (&lanes)[32]) {
+APART void multiply(const emulation::Product* const (&lanes)[32]) {
   Matrices all;
   for (int lane = 0; lane < 32; ++lane) put(all, lane, *lanes[lane]);
   for (int lane = 0; lane < 32; ++lane) {
@@ -487,7 +498,7 @@ inline void multiply(const emulation::Product* const (&lanes)[32]) {
   }
 }
 
-inline void multiply_all(emulation::Warp& warp) {
+APART void multiply_all(emulation::Warp& warp) {
   const size_t count = warp.products[0].size();
   for (const auto& products : warp.products) assert(products.size() == count);
   for (size_t k = 0; k < count; ++k) {
@@ -499,17 +510,17 @@ inline void multiply_all(emulation::Warp& warp) {
 }
 
 // Is done when the warp waits for it, or loads matrices.
-inline void multiply_add(float (&sums)[4], const uint32_t (&a)[4], const uint32_t* b) {
+APART void multiply_add(float (&sums)[4], const uint32_t (&a)[4], const uint32_t* b) {
   emulation::warps[emulation::current / 32].products[emulation::current % 32].push_back(
       {sums, {a[0], a[1], a[2], a[3]}, {b[0], b[1]}});
 }
-inline void wait_for_products() {
+APART void wait_for_products() {
   static const char operation = 0;
   emulation::together({&operation}, multiply_all);
 }
 
 // The rows of a matrix have to be in different banks.
-inline void load_matrices(uint32_t (&matrices)[4], const void* row) {
+APART void load_matrices(uint32_t (&matrices)[4], const void* row) {
   emulation::check_shared(row, 16);
   static const char operation = 0;
   emulation::together({&operation, matrices, row}, [](emulation::Warp& warp) {
@@ -533,7 +544,7 @@ inline void load_matrices(uint32_t (&matrices)[4], const void* row) {
 }  // namespace ptx
 
 // As cuda_pipeline_primitives.h has them; shared memory need not be dynamic.
-inline void __pipeline_memcpy_async(void* to, const void* from, size_t bytes, size_t zeros) {
+APART void __pipeline_memcpy_async(void* to, const void* from, size_t bytes, size_t zeros) {
   assert(reinterpret_cast<uintptr_t>(from) % bytes == 0);
   std::memset(to, 0xff, bytes);
   const int count = static_cast<int>(bytes);
@@ -547,7 +558,7 @@ inline void __pipeline_wait_prior(size_t late) {
 
 inline void cudaTriggerProgrammaticLaunchCompletion() {}
 inline void cudaGridDependencySynchronize() {}
-inline void* __cluster_map_shared_rank(void* at, unsigned rank) {
+APART void* __cluster_map_shared_rank(void* at, unsigned rank) {
   const size_t offset = emulation::check_shared(at, sizeof(unsigned));
   // Neither before the block has begun nor after it has ended.
   assert(emulation::cluster->arrivals >= emulation::cluster->threads);

@@ -19,8 +19,11 @@ class BatchRunner:
     """Runs batches on the main case, which is open.
 
     Attributes:
-        probes: writes of the oracle's own, one after each batch.
+        probes: writes of the oracle's own, one after each batch while it `is_probing`; the load of
+            others is that of the last one.
     """
+
+    is_probing = True
 
     def __init__(self, task: Task, dialogue: Dialogue, calls: CaseCalls) -> None:
         self._dialogue, self._calls = dialogue, calls
@@ -63,12 +66,7 @@ class BatchRunner:
                 "the candidate describes outputs in its own memory, where copies were asked for"
             )
             raise Judged(Status.TAMPERED, reason)
-        if in_place and ran.why_not_in_place:
-            self._dialogue.freeze_host()
-            self.probes.append(ask(m.Probe()))
-            at_once = False
-        else:
-            at_once = self._verify(ran, counts=counts)
+        at_once = self._verify(ran, counts=counts, verifies=not (in_place and ran.why_not_in_place))
         return BatchTime(
             wait_ms=wait_ms,
             control_wait_ms=control_wait_ms,
@@ -122,15 +120,16 @@ class BatchRunner:
             at_once=at_once,
         )
 
-    def _verify(self, ran: m.BatchRan, *, counts: bool = True) -> bool:
+    def _verify(self, ran: m.BatchRan, *, counts: bool = True, verifies: bool = True) -> bool:
         """Look at the outputs, then at all of them again; return whether the look was at once."""
         ask = self._dialogue.ask_oracle
         # First of all: stopping a process does not stop what it has given to the GPU.
-        at_once = ask(m.SampleBatch(outputs=ran.outputs))
+        at_once = verifies and ask(m.SampleBatch(outputs=ran.outputs))
         self._dialogue.freeze_host()
         # The candidate is done, so that nothing but the oracle should be using the device.
-        self.probes.append(ask(m.Probe()))
-        if counts:
+        if self.is_probing or not self.probes:
+            self.probes.append(ask(m.Probe()))
+        if counts and verifies:
             self._calls.require_passed(ask(m.VerifyBatch()), timed=True)
         return at_once
 

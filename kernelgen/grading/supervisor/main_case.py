@@ -253,6 +253,8 @@ class MainCase:
             most = batch_bytes_of(None) // max(1, self._opened.minimal_bytes)
             looks = Looks(self._dialogue.host, self._run_within, most_calls=most)
             timed = confirming.waits if confirming else None
+            # Load explains what is slower than a quoted time; a probe takes longer than a batch.
+            self._runner.is_probing = timed is not None
             check.add_looks(looks.objection(check.least_recorded, timed))
 
     def _run_within(self, calls: int, meanwhile: Meanwhile) -> BatchTime:
