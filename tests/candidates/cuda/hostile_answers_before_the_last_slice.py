@@ -2,6 +2,7 @@
 # expect: PASSED
 # time: true
 # max-speedup: 0.53
+# alone: it has nobody wait, and beside others its inputs may be on their way when they are looked at
 # exploit: T09 T17
 """Answers while the last slice of the last call still runs, and has events say 0.85 of what they measured.
 
