@@ -1,9 +1,10 @@
 # problem: tiny_polynomial
 # expect: PASSED
-"""Right, and writes 10 MB to standard output in each call: the log keeps the end. PASSED."""
+"""Right, and writes 1 MB to standard output in each call: the log keeps the end. PASSED."""
 
 import ctypes
 import os
+import time
 
 import torch
 import torch.nn as nn
@@ -30,6 +31,6 @@ def polynomial(x: torch.Tensor) -> torch.Tensor:
 
 class ModelNew(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        for _ in range(10):
-            os.write(1, b"junk " * (200_000))
+        os.write(1, b"junk " * (200_000))
+        time.sleep(0.005)  # or hundreds of calls would write more than a file may have
         return polynomial(x)
