@@ -7,7 +7,7 @@ other, one after the other, and never an expected output.
 
 Beside a GPU's arena is a gate: a page of host memory, at which the other process has its work wait
 for this one. A device reads it as it is, and opening it is a store. A kernel that wrote in the
-device's memory would wait for its process's turn, 0.4 to 2.5 ms on an H200.
+device's memory would wait for its process's turn, the longer the more kernels are queued.
 """
 
 from __future__ import annotations
