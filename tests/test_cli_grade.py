@@ -112,9 +112,12 @@ def test_without_options_the_grader_gets_its_defaults(
     cache = tmp_path / "kernelgen" / "builds"
     assert options_for(grader) == GradeOptions(build_cache=cache)
     assert cache.is_dir()
-    assert options_for(grader, "--no-build-cache") == GradeOptions()
+    own = options_for(grader, "--no-build-cache")
+    assert own == GradeOptions(build_cache=own.build_cache)
+    assert own.build_cache not in {None, cache}
+    assert not own.build_cache.exists(), "it is the run's own, and goes with it"
     monkeypatch.setenv("XDG_CACHE_HOME", "/dev/null")
-    assert options_for(grader) == GradeOptions()
+    assert options_for(grader).build_cache not in {None, cache}
     assert "compiled extensions are not kept" in invoke("x.py").stderr
     assert list(grader.paths) == [Path("x.py")]
     assert grader.jobs == 1

@@ -1,5 +1,6 @@
 """Baselines compiled on no data: what is compiled on data is then found in the caches."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from kernelgen.grading.oracle.baselines import Baselines
 from kernelgen.grading.oracle.problem_code import ProblemCode
 from kernelgen.grading.oracle.reference import Reference
 from kernelgen.grading.timing.clock import Clock
+from kernelgen.grading.wire import messages as m
 from kernelgen.problem.record import Manner
 
 SOURCE = """
@@ -56,7 +58,7 @@ def test_what_is_compiled_ahead_is_found_again(
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
     subject, baselines = reference(), Baselines(Clock("cpu"), threads=1)
     counters.clear()
-    baselines.compile(("eager", "compile"), subject)
+    baselines.compile(m.CompileBaselines(names=("eager", "compile")), subject)
     assert counters["inductor"]["fxgraph_cache_miss"] == 1
     counters.clear()
     ready = baselines.warm(("eager", "compile"), subject, subject.code.make_inputs(0))
@@ -68,14 +70,17 @@ def test_what_is_compiled_ahead_is_found_again(
 def test_what_does_not_compile_on_no_data_is_left_for_later(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    tried = []
+    tried, cores = [], sorted(os.sched_getaffinity(0))
 
     def fail(self: ProblemCode, *_: object, **__: object) -> None:
         tried.append(self)
+        assert os.sched_getaffinity(0) == {cores[-1]}
         raise RuntimeError
 
     monkeypatch.setattr(ProblemCode, "on_no_data", fail)
     subject = reference()
     names = ("eager", "compile", "max-autotune", "compile-defaults")
-    Baselines(Clock("cpu"), threads=1).compile(names, subject)
+    message = m.CompileBaselines(names=names, cores=(cores[-1],))
+    Baselines(Clock("cpu"), threads=1).compile(message, subject)
     assert tried == [subject.code, subject.code], "a mode that measures is left out"
+    assert sorted(os.sched_getaffinity(0)) == cores

@@ -82,7 +82,13 @@ class Desk:
     def verify(self, ran: m.BatchRan) -> m.Verified:
         """Look at the outputs, then at all of them."""
         self.batches.sample(m.SampleBatch(outputs=ran.outputs))
-        return self.batches.verify(self.reference)
+        return self.compared()
+
+    def compared(self) -> m.Verified:
+        """Compare what was looked at."""
+        found = self.batches.verify(m.VerifyBatch(), self.reference)
+        assert found is not None
+        return found
 
 
 @pytest.fixture
@@ -195,9 +201,39 @@ def test_outputs_that_come_after_the_look_are_tampered_with(desk: Desk) -> None:
     for placed, output in zip(ran.outputs, late, strict=True):
         spec = placed.tensors.specs[0]
         desk.arena.write(spec.offset, output.flatten().view(torch.uint8))
-    found = desk.batches.verify(desk.reference)
+    found = desk.compared()
     assert found.status is Status.TAMPERED
     assert "before its work ended" in found.reason
+
+
+@pytest.mark.parametrize("wrong_call", [None, 0, CALLS - 1])
+def test_outputs_may_be_compared_once_their_memory_has_others(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, wrong_call: int | None
+) -> None:
+    monkeypatch.setattr(desk.oracle_arena, "has_room_to_keep", lambda kept, new: new > kept == 0)
+    later = m.VerifyBatch(later=True)
+    calls = iter(range(CALLS))
+    ran = desk.run(desk.make(), lambda x: right(x) * (next(calls) != wrong_call))
+    desk.batches.sample(m.SampleBatch(outputs=ran.outputs))
+    assert desk.batches.verify(later, desk.reference) is None
+    ran = desk.run(desk.make(1 + CALLS), torch.zeros_like)
+    desk.batches.sample(m.SampleBatch(outputs=ran.outputs))
+    without_room = desk.batches.verify(later, desk.reference)
+    assert without_room is not None
+    assert without_room.status is Status.WRONG_VALUES
+    found = desk.batches.verify_kept(desk.reference)
+    assert found.status is (Status.PASSED if wrong_call is None else Status.WRONG_VALUES)
+
+
+def test_a_form_is_judged_before_anything_of_it_is_kept(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(desk.oracle_arena, "has_room_to_keep", lambda *_: True)
+    ran = desk.run(desk.make(), lambda x: right(x)[:, :-1].clone())
+    desk.batches.sample(m.SampleBatch(outputs=ran.outputs))
+    found = desk.batches.verify(m.VerifyBatch(later=True), desk.reference)
+    assert found is not None
+    assert found.status is Status.WRONG_SHAPE
 
 
 def test_a_missing_result_is_no_pass(desk: Desk) -> None:
@@ -286,7 +322,7 @@ def judged(desk: Desk, ran: m.BatchRan, **change: object) -> m.Verified:
     tensors = msgspec.structs.replace(first.tensors, specs=(spec,))
     outputs = (msgspec.structs.replace(first, tensors=tensors), *ran.outputs[1:])
     unless_forged(lambda: desk.batches.sample(m.SampleBatch(outputs=outputs)))
-    return desk.batches.verify(desk.reference)
+    return desk.compared()
 
 
 def test_outputs_that_the_control_has_copied_are_gone(

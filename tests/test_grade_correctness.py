@@ -460,3 +460,34 @@ def test_what_float32_stands_in_for_has_no_coarser_bounds() -> None:
     out[17] = least
     found = compare([out], expected_of(exact, exact).in_float32(), tolerance, full=True)
     assert found.wrong == 1
+
+
+SCALES = st.sampled_from([0.0, 0.3e-5, 0.49e-5, 0.9e-5, 1.4e-5, 2.5e-5, 1e-4])
+
+
+@given(of_reference=SCALES, of_candidate=SCALES, alike=st.booleans(), seed=st.integers(0, 99))
+@settings(max_examples=300, deadline=None, derandomize=True, database=None)
+def test_without_the_exact_result_nothing_passes_that_it_would_refuse(
+    of_reference: float, of_candidate: float, *, alike: bool, seed: int
+) -> None:
+    draw = torch.Generator().manual_seed(seed)
+    exact, error, other = torch.randn(3, 64, 96, generator=draw, dtype=torch.float64)
+    error = (error * (torch.rand(64, 96, generator=draw) < 0.5)).clamp(-1.0, 1.0)
+    other = error if alike else other.clamp(-1.0, 1.0)
+    ref32 = exact + of_reference * error * exact.abs()
+    out = ref32 + of_candidate * other
+    computed: list[None] = []
+
+    def chunks() -> Iterator[tuple[int, list[torch.Tensor]]]:
+        computed.append(None)
+        yield 0, [exact]
+
+    expected = msgspec.structs.replace(expected_of(exact, ref32), exact_chunks=chunks)
+    found = compare([out], expected, TOLERANCE, full=False)
+    surely = not computed
+    assert surely or of_candidate
+    assert not surely or of_candidate < 1e-4
+    whole = compare([out], expected, TOLERANCE, full=True)
+    assert found.status is whole.status
+    assert (found.max_abs_err is None) == surely
+    assert found.elements == whole.elements

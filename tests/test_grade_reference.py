@@ -107,6 +107,29 @@ def test_the_exact_result_is_computed_by_what_is_quicker(
     assert torch.backends.cudnn.enabled
 
 
+def test_after_the_first_call_float64_waits_until_it_is_asked_for() -> None:
+    computed: list[torch.dtype] = []
+
+    class Model(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            computed.append(x.dtype)
+            return x * 2
+
+    one = exact.ExactReference(Model(), "cpu", batch_independent=False)
+    for number, at_once in enumerate((False, True, False, False)):
+        x = torch.full((3,), float(number))
+        name, chunks = one.of([x], [x * 2], at_once=at_once)
+        assert name == "float64"
+        assert len(computed) == min(number + 1, 2)
+    for _ in range(2):
+        ((_, (found,)),) = chunks()
+        assert found.tolist() == [6.0] * 3
+    assert computed == [torch.float64] * 3, "what was computed is kept"
+    # What such inputs have never given may fail.
+    one.of([torch.ones(4)], [torch.ones(4)], at_once=False)
+    assert len(computed) == 4
+
+
 def test_a_large_batch_that_insists_on_float32_is_compared_in_it_too(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -78,6 +78,30 @@ def test_what_is_pausable_stands_still_while_another_is_alone() -> None:
     assert told == ["pause", "resume", "built"]
 
 
+def test_who_gives_way_goes_on_once_nobody_waits_to_be_timed() -> None:
+    lock, told = TimingLock(), []
+    ready = threading.Barrier(3, timeout=60)
+
+    def is_timed() -> None:
+        with lock.working():
+            ready.wait()
+            with lock.alone():
+                told.append("alone")
+
+    threads = [threading.Thread(target=is_timed, daemon=True) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    with lock.working():
+        ready.wait()
+        for thread in threads:
+            thread.join(0.05)
+        assert not told
+        lock.give_way()
+        assert told == ["alone", "alone"]
+        with lock.alone():
+            lock.give_way()
+
+
 def test_within_alone_nothing_waits_for_itself() -> None:
     lock = TimingLock()
     with lock.working(), lock.alone():

@@ -51,6 +51,15 @@ def test_a_problem_is_written_to_solutions_and_then_left_alone() -> None:
     assert Path("solutions/groupnorm.py").read_text() == render(load_problem("groupnorm"))
 
 
+def test_another_precision_is_rendered_into_a_file_that_is_named() -> None:
+    assert invoke("relu", "--precision", "bf16", "-o", "x.py").exit_code == 0
+    text = Path("x.py").read_text()
+    assert "bfloat16" in text
+    assert "bfloat16" not in render(load_problem("relu"))
+    assert invoke("relu", "--precision", "fp32", "-o", "y.py").exit_code == 0
+    assert Path("y.py").read_text() == render(load_problem("relu"))
+
+
 def test_files_that_stay_as_they_are_are_counted() -> None:
     names = ("relu", "tanh", "scale")
     assert invoke(*names).stderr.count(": written\n") == len(names)
@@ -144,6 +153,8 @@ def test_a_missing_newline_at_the_end_is_a_difference() -> None:
         ((), "give either problems or --all"),
         (("groupnorm", "--all"), "give either problems or --all"),
         (("--all", "-o", "x.py"), "-o takes one problem at a time"),
+        (("relu", "--precision", "fp16"), "--precision and --gradients need -o FILE"),
+        (("relu", "--gradients"), "--precision and --gradients need -o FILE"),
         (("groupnorm", "--set", "threads"), "expected key=value, not 'threads'"),
         (("groupnorm", "--reference", "--set", "a=1"), "--set changes solutions"),
         (("groupnorm", "--reference", "--check"), "--reference --check needs -o FILE"),

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import click
 import msgspec
@@ -19,7 +19,8 @@ from kernelgen.errors import UserError
 from kernelgen.grading.options import QUICK_SAMPLES, GradeOptions, Observer
 from kernelgen.grading.queue.journal import Journal
 from kernelgen.grading.verdict import Run
-from kernelgen.problem.record import Precision, Problem
+from kernelgen.problem.record import Problem
+from kernelgen.scratch import temporary_folder
 
 _DEFAULTS = GradeOptions()
 _EXCLUSIVE = {
@@ -47,11 +48,7 @@ _SENT_AT_ONCE = 16  # files; a service grades as many of them as it can
     ("own_kernel", "anything"),
     "In place of the problem's; anything takes files without a kernel of their own.",
 )
-@click.option(
-    "--precision",
-    type=click.Choice(get_args(Precision)),
-    help="The type of floating inputs and parameters, in place of the problem's; else fp32.",
-)
+@options.PRECISION
 @options.flag(
     "--eval-mode", "Grade both sides under eval(); else in training mode, as KernelBench does."
 )
@@ -176,7 +173,11 @@ def command(  # noqa: PLR0913 - one parameter an option
     own = None if runs is None else runs.problems
     paths = paths if own is None else tuple(own)
     date = datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
-    with _journal(resume) as journal:
+    # Of others' builds, others take care.
+    with (
+        _journal(resume) as journal,
+        _with_builds(asked, here=cluster is None and remote is None) as asked,
+    ):
         crew: Crew | None = None
         if cluster is not None:
             from kernelgen.service.cluster import Cluster
@@ -225,6 +226,19 @@ def command(  # noqa: PLR0913 - one parameter an option
             if trace is not None:
                 timeline.write(trace)
     return stopped or exit_code(run)
+
+
+@contextlib.contextmanager
+def _with_builds(asked: GradeOptions, *, here: bool) -> Iterator[GradeOptions]:
+    """Options under which what is built here has a folder, if only for this run.
+
+    Without one, candidates build in their own processes, which stand still while others are timed.
+    """
+    if asked.build_cache is None and here:
+        with temporary_folder() as folder:
+            yield msgspec.structs.replace(asked, build_cache=folder)
+    else:
+        yield asked
 
 
 @contextlib.contextmanager

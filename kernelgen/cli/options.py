@@ -12,7 +12,7 @@ from click.shell_completion import CompletionItem
 from kernelgen.destination import check_destination
 from kernelgen.errors import KernelgenFault, UserError
 from kernelgen.grading.options import BASELINES, GradeOptions
-from kernelgen.problem.record import LARGEST_TOLERANCE, Backend, OtherRule
+from kernelgen.problem.record import LARGEST_TOLERANCE, Backend, OtherRule, Precision
 from kernelgen.problem.schedules import architecture_of
 
 Option = Callable[[Any], Any]
@@ -197,6 +197,11 @@ TOLERANCE = click.option(
     metavar=f"X|{'|'.join(_RULES)}",
     help="In place of the problem's; reference is what float32 itself is off, however far; "
     "kernelbench is |out - ref| <= 1e-4 + 1e-4 * |ref|, 1e-2 for bf16 and fp16.",
+)
+PRECISION = click.option(
+    "--precision",
+    type=click.Choice(get_args(Precision)),
+    help="The type of floating inputs and parameters, in place of the problem's; else fp32.",
 )
 ALLOW_IMPORT = click.option(
     "--allow-import",

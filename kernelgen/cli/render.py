@@ -10,9 +10,10 @@ from kernelgen.cli import kernelbench, options
 from kernelgen.destination import STDOUT
 from kernelgen.engines.architectures import ARCHITECTURES, DEFAULT_ARCHITECTURE
 from kernelgen.errors import ExitCode, KernelgenFault, UserError
+from kernelgen.grading.options import GradeOptions
 from kernelgen.kernelbench.generated import file_name
 from kernelgen.problem.library import all_problems, load_problem
-from kernelgen.problem.record import Backend
+from kernelgen.problem.record import Backend, Precision
 from kernelgen.problem.schedules import architecture_of
 from kernelgen.rendering.files import SOLUTION_FOLDERS, difference, write_if_different
 from kernelgen.rendering.solution import render, render_reference
@@ -80,6 +81,8 @@ def _settings(
     callback=_settings,
     help="Override a schedule number or constant; may be repeated.",
 )
+@options.PRECISION
+@options.flag("--gradients", "Solutions that are right forward and backward.")
 @options.flag("--reference", "The problem as a KernelBench-style file instead.")
 @options.with_options(*kernelbench.PROBLEM_OPTIONS)
 @options.flag("--check", "Write nothing; exit 1 with a diff if a file differs.")
@@ -91,6 +94,8 @@ def command(  # noqa: PLR0913 - one parameter an option
     backend: Backend | None,
     arch: str | None,
     settings: dict[str, str],
+    precision: Precision | None,
+    gradients: bool,
     reference: bool,
     check: bool,
     **chosen: Any,
@@ -104,6 +109,7 @@ def command(  # noqa: PLR0913 - one parameter an option
     """
     if arch is not None and (reference or backend == "cpp"):
         raise click.UsageError("--arch goes with CUDA solutions only; leave it out")
+    asked = GradeOptions(precision=precision, gradients=gradients)
     files = kernelbench.problem_files(**chosen)
     if files:
         given = {
@@ -115,14 +121,16 @@ def command(  # noqa: PLR0913 - one parameter an option
         }
         if wrong := [name for name, value in given.items() if value]:
             raise click.UsageError(f"--kernelbench and {wrong[0]} exclude each other")
-        return _run_folder(files, output, backend or "cuda", arch)
+        return _run_folder(files, output, backend or "cuda", arch, asked)
     if everything == bool(names):
         raise click.UsageError("give either problems or --all")
     problems = all_problems() if everything else tuple(map(load_problem, names))
+    problems = tuple(map(asked.applied_to, problems))
     several, unnamed = len(problems) > 1, output in {None, STDOUT}
     mistakes = {
         "-o takes one problem at a time": output is not None and several,
         "--set changes solutions; a reference is the problem as it is": reference and settings,
+        "--precision and --gradients need -o FILE": (precision or gradients) and output is None,
         "--reference takes one problem at a time": reference and several,
         "--reference --check needs -o FILE": reference and check and unnamed,
     }
@@ -146,7 +154,11 @@ def command(  # noqa: PLR0913 - one parameter an option
 
 
 def _run_folder(
-    files: kernelbench.ProblemFiles, folder: Path | None, backend: Backend, arch: str | None
+    files: kernelbench.ProblemFiles,
+    folder: Path | None,
+    backend: Backend,
+    arch: str | None,
+    asked: GradeOptions,
 ) -> int:
     """Write the solution of each problem as it is there; one that has none stops no other."""
     if folder is None:
@@ -157,7 +169,7 @@ def _run_folder(
     for level, number, file in files:
         path = folder / file_name(level, number)
         try:
-            text = render(load_problem(file), backend, arch=arch)
+            text = render(asked.applied_to(load_problem(file)), backend, arch=arch)
         except UserError as error:
             code = max(code, ExitCode.CANDIDATE_FAILED)
             click.echo(f"{path}: not rendered: {error}", err=True)

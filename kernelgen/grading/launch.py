@@ -1,11 +1,15 @@
 """The environment of the fork server, and so of what it starts."""
 
+import contextlib
 import os
+from collections.abc import Iterator
 
 from kernelgen.build.toolchain import child_environment
 from kernelgen.child_python import WEAKENING
 from kernelgen.sandbox.environment import passed_on
 
+# The supervisor, the oracle, the candidate, and one to spare.
+_CORES_OF_A_TIMING = 4
 # glibc takes no larger one: what is larger than this is mapped anew in every process alike.
 _LARGEST_MMAP_THRESHOLD_BYTES = 32 << 20
 
@@ -13,6 +17,23 @@ _LARGEST_MMAP_THRESHOLD_BYTES = 32 << 20
 def cpu_threads() -> int:
     """Return the number of threads that torch's CPU operations get, in every worker alike."""
     return len(os.sched_getaffinity(0))
+
+
+def cores_aside() -> tuple[int, ...]:
+    """Return cores that a file which is timed on a GPU does not need; none if there are few."""
+    cores = tuple(sorted(os.sched_getaffinity(0)))
+    return cores[_CORES_OF_A_TIMING:] if len(cores) >= 2 * _CORES_OF_A_TIMING else ()
+
+
+@contextlib.contextmanager
+def on_cores(cores: tuple[int, ...]) -> Iterator[None]:
+    """Keep this thread, and what it starts, to some cores; to those that it has if it is none."""
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, cores or before)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
 
 
 def trusted_environment() -> dict[str, str]:

@@ -254,6 +254,12 @@ class Tally:
         self.worst: WorstElement | None = None
         self._severity = 0.0
 
+    def agrees(self, block: Block) -> bool:
+        """Whether all of a block is within its bounds; NaN and inf are not."""
+        if block.out.numel() == 0 or not block.out.is_floating_point():
+            return torch.equal(block.out, block.exact)
+        return self._add_if_all_agree(block)
+
     def add(self, block: Block) -> None:
         """Take in a block."""
         count = block.out.numel()

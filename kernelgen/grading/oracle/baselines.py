@@ -9,6 +9,7 @@ import torch
 
 from kernelgen.errors import in_one_line
 from kernelgen.grading.kernels.tracing import busy_us_of
+from kernelgen.grading.launch import on_cores
 from kernelgen.grading.options import BASELINES
 from kernelgen.grading.oracle.reference import Reference
 from kernelgen.grading.precision import as_torch_starts, in_words, pin, read_pins
@@ -57,16 +58,17 @@ class Baselines:
         }
         return m.BaselinesReady(ready=ready, failed=failed)
 
-    def compile(self, names: tuple[str, ...], reference: Reference) -> None:
+    def compile(self, message: m.CompileBaselines, reference: Reference) -> None:
         """Fill the compiler's caches, without data; `warm` finds there what it compiles.
 
         A mode that measures while it compiles has to have the device for itself, and is left out.
         """
-        for name in names:
+        for name in message.names:
             if BASELINES[name].mode != "default":
                 continue
             # A failure without data may not come with data, and else comes where it is judged.
-            with self._settings(name), contextlib.suppress(Exception):
+            aside = on_cores(message.cores)
+            with self._settings(name), aside, contextlib.suppress(Exception):
                 reference.code.on_no_data(_compile, on_device=True)
 
     def _warm(self, name: str, reference: Reference, inputs: list[Any]) -> str | None:

@@ -12,7 +12,7 @@ from time import perf_counter
 import msgspec
 import torch
 
-from kernelgen.grading.correctness.compare import Expected, compare
+from kernelgen.grading.correctness.compare import compare
 from kernelgen.grading.correctness.form import form_problem
 from kernelgen.grading.oracle.calls import unless_forged
 from kernelgen.grading.oracle.device import OracleArena
@@ -70,6 +70,8 @@ class Batches:
         self._looks = 0
         self._draw = random.SystemRandom()
         self._withheld: DeviceArena | None = None
+        # Calls with their outputs, as the candidate describes them and copies, to be compared.
+        self._kept: list[tuple[int, m.Tensors, list[torch.Tensor]]] = []
 
     @functools.cached_property
     def _places(self) -> Places:
@@ -84,6 +86,7 @@ class Batches:
         for block in self._blocks.values():
             block.close()
         self._blocks.clear()
+        self._kept.clear()
         if self._withheld is not None:
             self._withheld.close()
             self._withheld = None
@@ -224,28 +227,51 @@ class Batches:
                 self._blocks.pop(block).close()
                 del self._last_used[block]
 
-    def verify(self, reference: Reference) -> m.Verified:
-        """Compare every output of the batch."""
+    def verify(self, message: m.VerifyBatch, reference: Reference) -> m.Verified | None:
+        """Compare every output of the batch, or keep all of them for later."""
         outputs, calls = self._batch.outputs, len(self._batch.asked.inputs)
         if len(outputs) != calls:
             reason = f"{len(outputs)} results came for {calls} calls"
             return m.Verified(status=Status.TAMPERED, reason=reason)
+        later = message.later and self._oracle_arena.has_room_to_keep(
+            sum(one.nbytes for _, _, kept in self._kept for one in kept),
+            sum(spec.nbytes for placed in outputs for spec in placed.tensors.specs),
+        )
         found = m.Verified(status=Status.TAMPERED, reason="no call was verified")
-        for position in range(len(outputs)):
-            _, expected = reference.expect(self._batch.first_call + position + 1)
-            fetched = unless_forged(functools.partial(self._fetched, position, expected))
+        for position, placed in enumerate(outputs):
+            fetched = unless_forged(functools.partial(self._fetched, position, reference))
             self._wait()
             if isinstance(fetched, m.Verified):
                 return fetched
-            found = compare(fetched, expected, self._tolerance, full=False)
+            call = self._batch.first_call + position + 1
+            if later:
+                self._kept.append((call, placed.tensors, fetched))
+                continue
+            found = self._compared(reference, call, placed.tensors, fetched)
             if found.status is not Status.PASSED:
                 return found
+        return None if later else found
+
+    def verify_kept(self, reference: Reference) -> m.Verified:
+        """Compare what was kept."""
+        found = m.Verified(status=Status.TAMPERED, reason="no call was verified")
+        while self._kept:
+            found = self._compared(reference, *self._kept.pop(0))
+            if found.status is not Status.PASSED:
+                break
         return found
 
-    def _fetched(self, call: int, expected: Expected) -> list[torch.Tensor] | m.Verified:
+    def _compared(
+        self, reference: Reference, call: int, described: m.Tensors, outputs: list[torch.Tensor]
+    ) -> m.Verified:
+        _, expected = reference.expect(call)
+        wrong_form = form_problem(described, expected.described)
+        return wrong_form or compare(outputs, expected, self._tolerance, full=False)
+
+    def _fetched(self, call: int, reference: Reference) -> list[torch.Tensor] | m.Verified:
         """Return private copies of a call's outputs, or what is wrong with their form."""
         placed = self._batch.outputs[call]
-        wrong_form = form_problem(placed.tensors, expected.described)
+        wrong_form = form_problem(placed.tensors, reference.form)
         if wrong_form is not None:
             return wrong_form
         fetched = []

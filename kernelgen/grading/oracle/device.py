@@ -22,6 +22,8 @@ _SHARE_LEFT_FREE = 0.4
 # A GPU clears the memory that it is given back. On H100s that took 2.3 ms a GB in one measurement,
 # 5 to 6 in another. Kernels beside it took a sixth longer: no call is to be timed meanwhile.
 _CLEARED_BYTES_PER_S = 1e11
+# Of a device's memory, what may be taken by outputs that are compared later.
+_KEPT_PART = 16
 # A GPU's pages: what is no multiple of them is mapped in small ones, and read slowly.
 _PAGE_BYTES = 2 << 20
 # At 3 TB/s about 10 ms: several time slices of a GPU that two processes share.
@@ -108,6 +110,13 @@ class OracleArena:
         if torch.cuda.mem_get_info()[0] < nbytes:
             self._trim()
         return torch.cuda.mem_get_info()[0] >= nbytes
+
+    def has_room_to_keep(self, kept_bytes: int, nbytes: int) -> bool:
+        """Whether a GPU has room for more copies of a candidate's outputs beside those there."""
+        if self._device != "cuda":
+            return False
+        most = torch.cuda.mem_get_info()[1] // _KEPT_PART
+        return kept_bytes + nbytes <= most and self.leaves(2 * nbytes)
 
     def close_retired(self) -> None:
         """Free what the candidate has had the time to let go of."""

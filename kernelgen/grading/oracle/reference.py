@@ -15,7 +15,7 @@ from kernelgen.grading.precision import narrow_dtype
 from kernelgen.grading.verdict import ProblemFault
 from kernelgen.grading.wire.device_errors import is_device_loss
 from kernelgen.grading.wire.generators import generator_states
-from kernelgen.grading.wire.messages import CaseSource, ReferenceState, SetUpOracle
+from kernelgen.grading.wire.messages import CaseSource, ReferenceState, SetUpOracle, Tensors
 from kernelgen.grading.wire.module_state import Initial, recorded_definitions, state_of, tied_names
 from kernelgen.grading.wire.transport import deposit, span_bytes
 from kernelgen.grading.wire.tree import Opaque, leaves, rebuild
@@ -40,6 +40,7 @@ class Reference:
         code: the problem's, which makes its inputs.
         mutates_inputs: some call so far wrote into its inputs.
         draws: some call so far drew random numbers from a default generator.
+        form: of the last call's outputs.
 
     Raises:
         ProblemFault: the source does not run.
@@ -53,6 +54,7 @@ class Reference:
         with recorded_definitions() as self._definitions:
             self.model: torch.nn.Module = self.code.make_model("parameters")
         self.mutates_inputs = self.draws = False
+        self.form: Tensors
         self.exact = self._exact()
 
     def state(self) -> list[tuple[str, torch.Tensor]]:
@@ -193,12 +195,13 @@ class Reference:
                 f"Model.forward returns a tensor that is not on the {self._device}; make it where "
                 "its inputs are"
             )
+        self.form = described
         if self._shares_memory(tensors, inputs):
             tensors = copied(tensors)
         if self.mutates_inputs:
             inputs = self.code.one_row_of(call, before)
         seed, precision = self.seed_of(call), self.code.manner.precision
-        exact, chunks = self.exact.of(inputs, tensors, seed)
+        exact, chunks = self.exact.of(inputs, tensors, seed, at_once=self.mutates_inputs)
         shaken = self.code.manner.gradients and precision == "fp32"
         forward = outputs["outputs"] if self.code.manner.gradients else outputs
         nearby = functools.partial(self.exact.nearby, inputs, seed, shaken=shaken)

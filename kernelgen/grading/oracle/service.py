@@ -83,7 +83,7 @@ class Oracle:
             m.VerifyInputs: calls.verify_inputs,
             m.VerifyBuffers: calls.verify_buffers,
             m.TraceReference: lambda _: self._trace_reference(),
-            m.CompileBaselines: lambda one: baselines.compile(one.names, self._reference(0)),
+            m.CompileBaselines: lambda one: baselines.compile(one, self._reference(0)),
             m.WarmBaselines: self._warm_baselines,
             m.TimeBaseline: lambda one: baselines.time(one.name, calls.reference, calls.inputs),
             m.Rest: lambda _: self._rest(),
@@ -93,7 +93,8 @@ class Oracle:
             m.OpenGate: lambda _: batches.open_gate(),
             # Outputs that cannot be looked at cannot be verified either, which gives the reason.
             m.SampleBatch: lambda one: unless_forged(lambda: batches.sample(one)) is True,
-            m.VerifyBatch: lambda _: batches.verify(calls.reference),
+            m.VerifyBatch: lambda one: batches.verify(one, calls.reference),
+            m.VerifyKept: lambda _: self._verify_kept(),
             m.Probe: lambda _: self._probe.look(),
             m.CheckDevice: lambda _: self._check_device(),
             m.MeasureMemory: lambda _: self._memory.others_bytes(self._arena.total_bytes),
@@ -205,6 +206,11 @@ class Oracle:
         pin(self._setup.threads)
         self._calls.let_go()
         return self._batches.make(message, self._calls.reference, self._calls.output_bytes)
+
+    def _verify_kept(self) -> m.Verified:
+        pin(self._setup.threads)
+        self._calls.let_go()
+        return self._batches.verify_kept(self._calls.reference)
 
     def _trace_reference(self) -> Trace:
         model, inputs = self._calls.reference.model, copied(self._calls.inputs)

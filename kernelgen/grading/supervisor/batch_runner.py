@@ -19,11 +19,13 @@ class BatchRunner:
     """Runs batches on the main case, which is open.
 
     Attributes:
+        has_left: outputs of batches, to be verified once nobody waits for the device.
         probes: writes of the oracle's own, one after each batch while it `is_probing`; the load of
             others is that of the last one.
     """
 
     is_probing = True
+    has_left = False
 
     def __init__(self, task: Task, dialogue: Dialogue, calls: CaseCalls) -> None:
         self._dialogue, self._calls = dialogue, calls
@@ -130,8 +132,16 @@ class BatchRunner:
         if self.is_probing or not self.probes:
             self.probes.append(ask(m.Probe()))
         if counts and verifies:
-            self._calls.require_passed(ask(m.VerifyBatch()), timed=True)
+            found = ask(m.VerifyBatch(later=True))
+            self.has_left = self.has_left or found is None
+            if found is not None:
+                self._calls.require_passed(found, timed=True)
         return at_once
+
+    def verify_left(self) -> None:
+        """Have the outputs compared that were left for later; raises Judged."""
+        if self.has_left:
+            self._calls.require_passed(self._dialogue.ask_oracle(m.VerifyKept()), timed=True)
 
     def _ask_host(
         self,

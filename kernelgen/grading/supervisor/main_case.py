@@ -1,7 +1,9 @@
 """The main case once it agrees: its times, their confirmation, and which kernels ran."""
 
+import math
 from collections.abc import Callable
 from statistics import median
+from time import perf_counter
 
 from kernelgen.build.toolchain import cache_folder
 from kernelgen.errors import UserError
@@ -23,16 +25,29 @@ from kernelgen.grading.timing.waits import CROWDED, BatchTime, Claim
 from kernelgen.grading.verdict import UNTIMED_BASELINE
 from kernelgen.grading.wire import messages as m
 from kernelgen.grading.wire.trace import Trace
-from kernelgen.hardware.calibration import Cached, Calibration, look_up
+from kernelgen.hardware.calibration import Cached, Calibration, MatrixFormat, look_up
 from kernelgen.hardware.identity import DeviceIdentity
 
 _TRACED_CALLS = {"cuda": 3, "cpu": 2}
 _PROBES = 3
 _CALLS_AGAIN = 7
+# Others on a GPU are looked for as often: a look takes longer than a call of microseconds.
+_LOOK_EVERY_S = 0.05
+
+Rates = dict[tuple[DeviceIdentity, tuple[MatrixFormat, ...]], Calibration]
+"""Rates of devices for formats of products, as they were measured."""
 
 
 class MainCase:
-    """The main case, open in both workers; `stubs` tell of kernels that were compiled ahead."""
+    """The main case, open in both workers.
+
+    Args:
+        stubs: tell of kernels that were compiled ahead.
+        rates: measured for other candidates, of which there will be one more.
+
+    Attributes:
+        runner: of batches, whose outputs may be left to be verified later.
+    """
 
     def __init__(  # noqa: PLR0913 (all that there is by then)
         self,
@@ -43,16 +58,18 @@ class MainCase:
         quiet: Quiet,
         *,
         stubs: tuple[str, ...],
+        rates: Rates,
     ) -> None:
         ready = task.evidence.ready
         assert ready is not None
         self._task, self._calls, self._opened, self._ready = task, calls, opened, ready
         self._dialogue, self._evidence = dialogue, task.evidence
-        self._quiet, self._stubs = quiet, stubs
+        self._quiet, self._stubs, self._rates = quiet, stubs, rates
+        self._looked_at = -math.inf
         self._baselines: dict[str, str] | None = None
         self._host_ms: dict[str, list[float]] = {}
         self._events_us: float | None = None
-        self._runner = BatchRunner(task, dialogue, calls)
+        self.runner = BatchRunner(task, dialogue, calls)
         self._reference_ms: float | None = None
 
     def prepare(self) -> None:
@@ -111,7 +128,7 @@ class MainCase:
         if self._task.device != "cuda":
             return None
         self._task.phase("ending its process")
-        self._quiet.beside(self._runner.probes, self._probe_after_a_call)
+        self._quiet.beside(self.runner.probes, self._probe_after_a_call)
         self._dialogue.require_still()
         self._dialogue.end_host()
         return self._quiet.after()
@@ -122,7 +139,7 @@ class MainCase:
             work=work,
             method=self._ready.method,
             limits=limits,
-            calibration=_rates_of(self._dialogue, work, self._evidence.warn),
+            calibration=_rates_of(self._dialogue, work, self._evidence.warn, self._rates),
         )
 
     def _observed(self, conditions: Conditions | None) -> Observed:
@@ -155,8 +172,10 @@ class MainCase:
             times_ms[subject] = self._time_one(subject, inputs)
             # Right after a call the device is still as it was during it.
             throttled += conditions.look()
-        if self._task.device == "cuda" and self._probe().load > CROWDED:
-            throttled.append(OTHER_WORK)
+        if self._task.device == "cuda" and perf_counter() - self._looked_at > _LOOK_EVERY_S:
+            if self._probe().load > CROWDED:
+                throttled.append(OTHER_WORK)
+            self._looked_at = perf_counter()
         return TimedBlock(times_ms=times_ms, throttled=tuple(dict.fromkeys(throttled)))
 
     def _time_one(self, subject: str, inputs: m.Deposited) -> float:
@@ -191,7 +210,7 @@ class MainCase:
         if reference_ms:
             self._reference_ms = max(median(reference_ms), median(self._host_ms["eager"]))
         claim = self._claim(times_ms, gauge)
-        return Confirming(self._task.device, claim, self._runner, self._time_again)
+        return Confirming(self._task.device, claim, self.runner, self._time_again)
 
     def _claim(self, times_ms: list[float], gauge: m.Probed) -> Claim:
         return Claim(
@@ -254,19 +273,17 @@ class MainCase:
             looks = Looks(self._dialogue.host, self._run_within, most_calls=most)
             timed = confirming.waits if confirming else None
             # Load explains what is slower than a quoted time; a probe takes longer than a batch.
-            self._runner.is_probing = timed is not None
+            self.runner.is_probing = timed is not None
             check.add_looks(looks.objection(check.least_recorded, timed))
 
     def _run_within(self, calls: int, meanwhile: Meanwhile) -> BatchTime:
-        return self._runner(
-            calls, in_place=True, control_calls=1, counts=False, meanwhile=meanwhile
-        )
+        return self.runner(calls, in_place=True, control_calls=1, counts=False, meanwhile=meanwhile)
 
     def _trace_batch(
         self, calls: int, *, in_place: bool, control_calls: int
     ) -> tuple[BatchTime, Trace]:
         self._dialogue.begin_trace(self._task.options.call_timeout_s)
-        batch = self._runner(calls, in_place=in_place, control_calls=control_calls)
+        batch = self.runner(calls, in_place=in_place, control_calls=control_calls)
         (trace,) = self._dialogue.end_trace(self._task.options.call_timeout_s, 1)
         return batch, trace
 
@@ -280,12 +297,14 @@ def gpu_bytes(ready: m.OracleReady, options: GradeOptions) -> int | None:
     return found if limit is None else min(found, limit)
 
 
-def _rates_of(dialogue: Dialogue, work: Work, warn: Callable[[str], None]) -> Calibration | None:
+def _rates_of(
+    dialogue: Dialogue, work: Work, warn: Callable[[str], None], known: Rates
+) -> Calibration | None:
     """Return rates of the oracle's device, or None if they cannot be known.
 
     `kernelgen calibrate` fills the cache. Where it has nothing, a few tenths of a second give the
-    rates that this limit needs, for this verdict alone: what is measured between other work is not
-    kept.
+    rates that this limit needs, for this run alone: what is measured between other work is not
+    kept longer.
     """
     identity = dialogue.ask_oracle(m.IdentifyDevice())
     cached = _cached(identity)
@@ -293,7 +312,10 @@ def _rates_of(dialogue: Dialogue, work: Work, warn: Callable[[str], None]) -> Ca
         warn(f"the calibration {cached.warning}; for now the rates were measured quickly")
     if cached is not None and cached.calibration is not None:
         return cached.calibration
-    measured = dialogue.ask_oracle(m.MeasureRates(formats=formats_for(work)))
+    formats = formats_for(work)
+    if (identity, formats) in known:
+        return known[identity, formats]
+    measured = dialogue.ask_oracle(m.MeasureRates(formats=formats))
     if identity.device == "cuda" and dialogue.ask_oracle(m.Probe()).load > CROWDED:
         # Rates that are too low would make an honest time impossible.
         warn(f"the device's limit is not known: there was {OTHER_WORK}")
@@ -301,6 +323,7 @@ def _rates_of(dialogue: Dialogue, work: Work, warn: Callable[[str], None]) -> Ca
     if isinstance(measured, str):
         warn(f"the device's limit is not known: {measured}")
         return None
+    known[identity, formats] = measured
     return measured
 
 

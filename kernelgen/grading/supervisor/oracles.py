@@ -19,6 +19,8 @@ from pathlib import Path
 import msgspec
 
 from kernelgen.errors import KernelgenFault
+from kernelgen.grading.launch import cores_aside
+from kernelgen.grading.supervisor.main_case import Rates
 from kernelgen.grading.supervisor.oracle_client import OracleClient
 from kernelgen.grading.supervisor.timing_lock import Room, TimingLock
 from kernelgen.grading.supervisor.workers import ForkServer
@@ -65,6 +67,7 @@ class Oracles:
     Attributes:
         lock: the same.
         room: for main cases of several candidates.
+        rates: of devices, as far as they were measured while a candidate was timed.
 
     Raises:
         OSError: the server cannot be started.
@@ -83,6 +86,7 @@ class Oracles:
         self._previews: OrderedDict[str, Preview] = OrderedDict()
         self._expected: Counter[str] = Counter()
         self._threads: list[threading.Thread] = []
+        self.rates: Rates = {}
         self._stopped = False
         self._server = self._new_server()
 
@@ -133,10 +137,15 @@ class Oracles:
                     self._remember(key, first)
                     found.set_result(first)
                     if prepared:
-                        # That takes no memory of the device, and may stand still meanwhile.
-                        worker = oracle.worker
-                        with self.lock.pausable(worker.pause, worker.resume):
-                            oracle.ask(m.CompileBaselines(names=prepared))
+                        # That takes no memory of the device. On other cores than what is timed it
+                        # goes on meanwhile; else it stands still.
+                        aside, worker = (
+                            cores_aside() if setup.device == "cuda" else (),
+                            oracle.worker,
+                        )
+                        still = (worker.pause, worker.resume) if not aside else (_go_on, _go_on)
+                        with self.lock.pausable(*still):
+                            oracle.ask(m.CompileBaselines(names=prepared, cores=aside))
             except BaseException as error:  # noqa: BLE001 (the outermost frame of a thread)
                 # A failure in preparing will come again where it is judged.
                 if not found.done():
@@ -199,6 +208,8 @@ class Oracles:
             KernelgenFault: none can be started.
         """
         key = _key(setup, environment)
+        # Until it has imported: nobody is to wait for that within the lock, such as to build.
+        self._server.await_fork()
         oracle = self._take(key, waiting, cheap=cheap) or self._start(key, environment)
         keep = False
         try:
@@ -324,6 +335,10 @@ class Oracles:
         with self._change:
             self._live -= Counter((key,))
             self._change.notify_all()
+
+
+def _go_on() -> None:
+    """Leave what is asked to stand still as it is."""
 
 
 def _key(setup: m.SetUpOracle, environment: Mapping[str, str]) -> str:

@@ -13,6 +13,7 @@ from kernelgen.build.prebuild import Prebuilt, Wanted, prebuild
 from kernelgen.build.source import CaptureReply, CaptureRequest
 from kernelgen.build.store import BuildStore
 from kernelgen.errors import KernelgenFault
+from kernelgen.grading.launch import cores_aside
 from kernelgen.grading.supervisor.calls import Task
 from kernelgen.grading.supervisor.servers import WorkerGone
 from kernelgen.grading.supervisor.workers import ForkServer, cache_folders
@@ -22,8 +23,6 @@ from kernelgen.grading.wire.forking import CANDIDATE_MODULES
 from kernelgen.sandbox.watch import OverLimit
 from kernelgen.scratch import temporary_folder
 
-# The supervisor, the oracle, the candidate, and one to spare.
-_CORES_OF_A_TIMING = 4
 _NICENESS = 10
 _CONTAIN_TIMEOUT_S = 60.0
 _SHOWN_BYTES = 2000
@@ -110,14 +109,9 @@ def open_server() -> Iterator[ForkServer]:
         yield server
 
 
-def has_cores_aside() -> bool:
-    """Return whether compilers have cores that a file which is timed on a GPU does not need."""
-    return len(os.sched_getaffinity(0)) >= 2 * _CORES_OF_A_TIMING
-
-
 def _stand_aside() -> None:
     thread = threading.get_native_id()
     nicer = max(_NICENESS, os.getpriority(os.PRIO_PROCESS, thread))  # less of it takes a privilege
     os.setpriority(os.PRIO_PROCESS, thread, nicer)
-    if has_cores_aside():
-        os.sched_setaffinity(thread, sorted(os.sched_getaffinity(0))[_CORES_OF_A_TIMING:])
+    if aside := cores_aside():
+        os.sched_setaffinity(thread, aside)

@@ -10,7 +10,7 @@ import msgspec
 from kernelgen.build.prebuild import Prebuilt
 from kernelgen.build.toolchain import find_compiler, find_toolkit
 from kernelgen.errors import KernelgenFault, ToolchainError
-from kernelgen.grading.launch import cpu_threads
+from kernelgen.grading.launch import cores_aside, cpu_threads
 from kernelgen.grading.options import BASELINES, wanted_baselines
 from kernelgen.grading.supervisor.blame import reconsider
 from kernelgen.grading.supervisor.calls import CaseCalls, Task
@@ -19,7 +19,7 @@ from kernelgen.grading.supervisor.dialogue import Dialogue, Patience
 from kernelgen.grading.supervisor.main_case import MainCase, gpu_bytes
 from kernelgen.grading.supervisor.oracle_client import oracle_setup
 from kernelgen.grading.supervisor.oracles import Oracles, Preview
-from kernelgen.grading.supervisor.prebuilding import has_cores_aside, prebuild_solution
+from kernelgen.grading.supervisor.prebuilding import prebuild_solution
 from kernelgen.grading.supervisor.timing_lock import Displaced, Room, TimingLock
 from kernelgen.grading.supervisor.workers import ForkServer
 from kernelgen.grading.timing.quiet import Quiet
@@ -123,7 +123,7 @@ class Session:
                         oracle.healthy = False
                     with dialogue.with_oracle(oracle):
                         oracle.ask(setup)
-                        self._check_cases(oracles.room, known, imported_s, held)
+                        self._check_cases(oracles, known, imported_s, held)
         except KernelgenFault as fault:
             if dialogue.has_host and not server.running:
                 # Nothing else has a reason to: the server is small, and the candidate was running.
@@ -134,7 +134,7 @@ class Session:
             self._evidence.printed = dialogue.close()
 
     def _check_cases(
-        self, room: Room, known: Preview, imported_s: float, held: contextlib.ExitStack
+        self, oracles: Oracles, known: Preview, imported_s: float, held: contextlib.ExitStack
     ) -> None:
         """Check every case, then time the main one; the candidate has ended afterwards."""
         dialogue = self._dialogue
@@ -142,7 +142,7 @@ class Session:
         try:
             for position, (number, case) in enumerate(self._cases, 1):
                 if position == len(self._cases):
-                    self._take_room(room, known, held)
+                    self._take_room(oracles.room, known, held)
                 self._phase(f"case {position} of {len(self._cases)}: {case.name}")
                 opened = self._open(number, case, imported_s if position == 1 else None)
                 calls = CaseCalls(self._task, dialogue, case)
@@ -154,14 +154,21 @@ class Session:
                     self._sanitize()
             self._evidence.warn_of_precision(self._problem.tolerance)
             stubs = self._prebuilt.stubs
-            main = MainCase(self._task, dialogue, calls, opened, quiet, stubs=stubs)
+            main = MainCase(
+                self._task, dialogue, calls, opened, quiet, stubs=stubs, rates=oracles.rates
+            )
             main.prepare()
-            if self._options.time:
-                held.enter_context(self._lock.alone(self._tell_of_waiting))
-                self._end_what_others_left()
-            main.examine()
-            # Covers the oracle's last work, too.
-            dialogue.require_still()
+            with contextlib.ExitStack() as alone:
+                if self._options.time:
+                    alone.enter_context(self._lock.alone(self._tell_of_waiting))
+                    self._end_what_others_left()
+                main.examine()
+                # Covers the oracle's last work, too.
+                dialogue.require_still()
+            if main.runner.has_left:
+                self._phase("verifying what was timed")
+                self._lock.give_way()
+                main.runner.verify_left()
         except Judged as judged:
             if judged.status is Status.NO_CUSTOM_KERNEL:  # it may have caught the error of a build
                 judged.reason = "\n".join((judged.reason, *self._prebuilt.broken))
@@ -210,7 +217,7 @@ class Session:
         if self._device == "cuda" and capability is None:
             return
         # A GPU's times do not hear of compilers on other cores; a CPU's do.
-        aside = self._device == "cuda" and has_cores_aside()
+        aside = self._device == "cuda" and cores_aside()
         with contextlib.nullcontext() if aside else self._lock.working():
             self._phase("building")
             self._prebuilt = prebuild_solution(self._task, capability, server)

@@ -172,6 +172,12 @@ class TimingLock:
         finally:
             self._begin()
 
+    def give_way(self) -> None:
+        """Within `working`: let all be timed first that wait for it."""
+        if not self.is_mine:
+            with self.resting():
+                pass
+
     @contextlib.contextmanager
     def pausable(self, pause: Callable[[], None], resume: Callable[[], None]) -> Iterator[None]:
         """Within `working`: do what is stopped by `pause()` while another file is timed.

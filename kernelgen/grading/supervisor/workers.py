@@ -317,6 +317,11 @@ class ForkServer(Server, contextlib.AbstractContextManager["ForkServer"]):
         self._workers.add(reply.pid)
         return Worker(self, reply.pid, channel, log, plan)
 
+    def await_fork(self) -> None:
+        """Wait until it is there, or will never be."""
+        with contextlib.suppress(KernelgenFault):
+            _ = self._pid
+
     @property
     def running(self) -> bool:
         """Whether the server is there."""

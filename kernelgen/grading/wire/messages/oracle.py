@@ -372,10 +372,15 @@ class BaselinesReady(Message, frozen=True, kw_only=True):
 
 
 class CompileBaselines(Request[None], frozen=True, kw_only=True):
-    """Have the compiler's caches filled for the named baselines, as far as that takes no data."""
+    """Have the compiler's caches filled for the named baselines, as far as that takes no data.
+
+    Attributes:
+        cores: to compile on; none are all.
+    """
 
     stage: ClassVar = "while it compiled the baselines"
     names: tuple[str, ...]
+    cores: tuple[int, ...] = ()
 
 
 class WarmBaselines(Request[BaselinesReady], frozen=True, kw_only=True):
@@ -463,10 +468,22 @@ class SampleBatch(Request[bool], frozen=True, kw_only=True):
     outputs: tuple[Placed, ...]
 
 
-class VerifyBatch(Request[Verified], frozen=True, kw_only=True):
-    """Compare all outputs of the batch, and the sampled elements again."""
+class VerifyBatch(Request[Verified | None], frozen=True, kw_only=True):
+    """Compare all outputs of the batch, and the sampled elements again.
+
+    Attributes:
+        later: copies of the outputs will do, which VerifyKept compares; the answer is None then. If
+            there is no room for them, they are compared now.
+    """
 
     stage: ClassVar = "while it compared a batch's outputs"
+    later: bool = False
+
+
+class VerifyKept(Request[Verified], frozen=True, kw_only=True):
+    """Compare the outputs of the batches that were left for later."""
+
+    stage: ClassVar = "while it compared the batches' outputs"
 
 
 REQUESTS: tuple[type[Request[Any]], ...] = tuple(Request.__subclasses__())
