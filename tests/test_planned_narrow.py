@@ -40,6 +40,13 @@ MODELS: dict[str, tuple[str, str, str, int]] = {
     "volumes": ("F.max_pool3d(F.silu(x), 3, 1, 1) + 1", "pass", "torch.randn(1, 2, 6, 7, 8)", 1),
     "scan": ("x.cumsum(1)", "pass", "torch.randn(3, 300)", 1),
     "scan of columns": ("torch.cumprod(x.tanh() + 1, 0)", "pass", "torch.randn(9, 13)", 1),
+    "exclusive scan": (
+        "torch.cat((torch.zeros_like(x[:, :1]), x[:, :-1].cumsum(1)), 1)",
+        "pass",
+        X,
+        1,
+    ),
+    "no element": ("torch.cat((torch.zeros_like(x[:, :1]), F.silu(x)), 1)", "pass", X, 2),
     "loss": ("F.mse_loss(x, x.roll(1, 0))", "pass", X, 1),
     "behind a product": ("F.relu(self.l(x)) + 1", "self.l = nn.Linear(40, 24)", X, 1),
     "before a product": ("self.l(x.sigmoid() * 2)", "self.l = nn.Linear(40, 24)", X, 1),

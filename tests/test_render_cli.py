@@ -55,6 +55,7 @@ def test_another_precision_is_rendered_into_a_file_that_is_named() -> None:
     assert invoke("relu", "--precision", "bf16", "-o", "x.py").exit_code == 0
     text = Path("x.py").read_text()
     assert "bfloat16" in text
+    assert "# render again: kernelgen render relu --precision bf16\n" in text
     assert "bfloat16" not in render(load_problem("relu"))
     assert invoke("relu", "--precision", "fp32", "-o", "y.py").exit_code == 0
     assert Path("y.py").read_text() == render(load_problem("relu"))
@@ -153,8 +154,8 @@ def test_a_missing_newline_at_the_end_is_a_difference() -> None:
         ((), "give either problems or --all"),
         (("groupnorm", "--all"), "give either problems or --all"),
         (("--all", "-o", "x.py"), "-o takes one problem at a time"),
-        (("relu", "--precision", "fp16"), "--precision and --gradients need -o FILE"),
-        (("relu", "--gradients"), "--precision and --gradients need -o FILE"),
+        (("relu", "--precision", "fp16"), "another --precision, and --gradients, need -o FILE"),
+        (("relu", "--gradients"), "another --precision, and --gradients, need -o FILE"),
         (("groupnorm", "--set", "threads"), "expected key=value, not 'threads'"),
         (("groupnorm", "--reference", "--set", "a=1"), "--set changes solutions"),
         (("groupnorm", "--reference", "--check"), "--reference --check needs -o FILE"),

@@ -125,12 +125,12 @@ def command(  # noqa: PLR0913 - one parameter an option
     if everything == bool(names):
         raise click.UsageError("give either problems or --all")
     problems = all_problems() if everything else tuple(map(load_problem, names))
-    problems = tuple(map(asked.applied_to, problems))
+    problems, named = tuple(map(asked.applied_to, problems)), problems
     several, unnamed = len(problems) > 1, output in {None, STDOUT}
     mistakes = {
         "-o takes one problem at a time": output is not None and several,
         "--set changes solutions; a reference is the problem as it is": reference and settings,
-        "--precision and --gradients need -o FILE": (precision or gradients) and output is None,
+        "another --precision, and --gradients, need -o FILE": problems != named and output is None,
         "--reference takes one problem at a time": reference and several,
         "--reference --check needs -o FILE": reference and check and unnamed,
     }

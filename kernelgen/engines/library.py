@@ -47,7 +47,10 @@ def render_library(stage: Library) -> StageText:
 
 def _call(stage: Library, arguments: list[tuple[str, Argument]]) -> list[str]:
     """Return the arguments of a call."""
-    return [f"{name}=" * (name in stage.named) + _python(value) for name, value in arguments]
+    named = stage.named
+    if stage.aten == "_to_copy.default":  # rewrites make it, which know no names
+        named = tuple(name for name, _ in arguments if name != "self")
+    return [f"{name}=" * (name in named) + _python(value) for name, value in arguments]
 
 
 def _python(argument: Argument) -> str:

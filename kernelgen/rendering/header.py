@@ -40,6 +40,10 @@ def header(  # noqa: PLR0913 - one argument a line
         command.append(f"--backend {backend}")
     if arch is not None and arch != DEFAULT_ARCHITECTURES[backend]:
         command.append(f"--arch {arch}")
+    if problem.precision != "fp32":
+        command.append(f"--precision {problem.precision}")
+    if problem.gradients:
+        command.append("--gradients")
     command += [f"--set {shlex.quote(f'{key}={value}')}" for key, value in sorted(settings.items())]
     lines = [
         f"{RENDERED[2:]}{__version__}; do not edit, change the source and render again",

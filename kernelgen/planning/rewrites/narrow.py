@@ -12,7 +12,7 @@ from kernelgen.planning.rewrites.builder import Builder, rewritten
 from kernelgen.planning.rewrites.views import EXPANSIONS
 
 _CAST = "_to_copy.default"
-_CASTS = (_CAST, "to.dtype", "to.dtype_layout")
+CASTS = (_CAST, "to.dtype", "to.dtype_layout")
 
 
 def with_wide_floats(graph: Graph, known: frozenset[str]) -> Graph:
@@ -39,7 +39,7 @@ def with_wide_floats(graph: Graph, known: frozenset[str]) -> Graph:
             repeated[node.name] = f"wide_{node.name}"
             wide = _with_input(node, repeated[node.name], widened(node.reads[0], b), "float32")
             return [node, *b.nodes, wide]
-        if not is_known or node.aten in _CASTS or not read:
+        if not is_known or node.aten in CASTS or not read:
             return [node]
         arguments = _renamed(node, {n: repeated.get(n) or widened(n, b).name for n in read})
         arguments |= {"dtype": None} if arguments.get("dtype") == Named("float32") else {}
@@ -68,7 +68,7 @@ def is_stored(node: Node) -> bool:
 
 def with_casts_skipped(graph: Graph) -> list[Node]:
     """Return nodes that read floats of 16 bits as they are in memory, or as they were computed."""
-    types, casts = graph.types, [node for node in graph.nodes if node.aten in _CASTS]
+    types, casts = graph.types, [node for node in graph.nodes if node.aten in CASTS]
     stored = {node.name: node.reads[0] for node in casts if is_stored(node)}
     read = {node.name: node.reads[0] for node in casts if types[node.name].dtype == "float32"}
     skipped = {n: stored.get(of, of) for n, of in read.items() if types[of].dtype in NARROW}
@@ -92,7 +92,7 @@ def with_views_before_casts(graph: Graph) -> Graph:
     cast: dict[str, Node] = {}
 
     def become(node: Node, b: Builder) -> list[Node]:
-        if node.aten in _CASTS and node.type.dtype == "float32":
+        if node.aten in CASTS and node.type.dtype == "float32":
             cast[node.name] = node
         is_view = without_overload(node.aten) in VIEWS and node.aten not in EXPANSIONS
         of = cast.get(node.reads[0]) if is_view else None

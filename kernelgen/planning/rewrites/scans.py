@@ -4,7 +4,7 @@ import msgspec
 
 from kernelgen.engines.naming import without_overload
 from kernelgen.graph.graph import Graph, Node, Reference, TensorType
-from kernelgen.planning.rewrites.narrow import is_stored
+from kernelgen.planning.rewrites.narrow import CASTS, is_stored
 
 _CUTS = frozenset(("narrow.default", "slice.Tensor"))
 SCANS = {"cumsum.default": "scan_sum", "cumprod.default": "scan_prod"}
@@ -73,10 +73,14 @@ def _exclusive(node: Node, by_name: dict[str, Node], types: dict[str, TensorType
     if node.aten != "cat.default" or not isinstance(parts, tuple) or len(parts) != 2:  # noqa: PLR2004
         return None
     first, second = (by_name.get(p.name) if isinstance(p, Reference) else None for p in parts)
+    if first is not None and is_stored(first):
+        first = by_name.get(first.reads[0])
     if first is None or second is None or second.aten != "scan_sum":
         return None
     whole, shorter = node.results[0], second.results[0]
     cut = by_name.get(second.argument("self"))
+    if cut is not None and cut.aten in CASTS and types[cut.name].dtype == "float32":
+        cut = by_name.get(cut.reads[0])
     if whole is None or shorter is None or cut is None or cut.aten not in _CUTS:
         return None
     dim, along, cut_along = (each.take("dim", int) for each in (second, node, cut))
