@@ -115,8 +115,8 @@ def test_what_a_model_wants_in_float32_is(
 
 # A sample, an expression of its kernel, and what is wrong instead.
 MUTANTS = {
-    "both tiles are the first": ("3x3", "tile * (kPixelBytes / 16)", "0"),
-    "both results are those of the first": ("3x3", "total[i] = totals[1][i];", ";"),
+    "both tiles are the first": ("3x3", "kFilterBytes + kPixelBytes);", "kFilterBytes);"),
+    "both results are those of the first": ("3x3", "total[i] = sum[i];", ";"),
     "both warpgroups have the first tile": (
         "dilated groups",
         "stage, stage + kFilterBytes + warpgroup * kPixelBytes",
@@ -129,7 +129,7 @@ MUTANTS = {
         "",
     ),
     "shifts read the same": ("3x3", "shift * kShift", "0"),
-    "inf goes to neighbours": ("turned by two", "__any_sync(kAllLanes, wide)", "false"),
+    "inf goes to neighbours": ("turned by two", "(wide & 0x80008000u) != 0", "false"),
     "only the first tile is computed again": (
         "two tiles, turned",
         "item.first_pixel += index % 2 * kPixels;",
