@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 import torch
-from planned_models import Planned, problem_of
+from planned_models import Planned, problem_of, without_rounding
 
 from kernelgen.engines.map import Map
 from kernelgen.engines.segment.record import Segment
@@ -50,7 +50,7 @@ MODELS: dict[str, tuple[str, str, str, int]] = {
     "loss": ("F.mse_loss(x, x.roll(1, 0))", "pass", X, 1),
     "behind a product": ("F.relu(self.l(x)) + 1", "self.l = nn.Linear(40, 24)", X, 1),
     "before a product": ("self.l(x.sigmoid() * 2)", "self.l = nn.Linear(40, 24)", X, 1),
-    "batch norm": ("self.n(x).relu()", "self.n = nn.BatchNorm2d(6)", IMAGE, 1),
+    "batch norm": ("self.n(x).relu()", "self.n = nn.BatchNorm2d(6)", IMAGE, 2),
     "product alone": ("self.l(x)", "self.l = nn.Linear(40, 24)", X, 0),
     "casts": ("(x.float() * 3).to(x.dtype) + 1", "pass", X, 1),
 }
@@ -177,3 +177,27 @@ def test_a_narrow_model_is_computed_as_torch_does(
         assert bool(((found.double() - expected.double()).abs() <= 2 * step).all())
         assert bool(((found.double() - exact.double()).abs() <= 2 * step).all())
     assert len(planned.launched) == kernels
+
+
+@pytest.mark.parametrize("precision", ["bf16", "fp16"])
+@pytest.mark.parametrize("backend", ["cuda", "cpp"])
+def test_running_statistics_are_rounded_once(
+    backend: Backend, precision: Precision, tmp_path: Path, compiled_folder: Path
+) -> None:
+    forward, layers, given, _ = MODELS["batch norm"]
+    problem = problem_of(tmp_path, forward, layers=layers, x=given)
+    problem = msgspec.structs.replace(problem, precision=precision)
+    planned = Planned(problem, backend, compiled_folder)
+    dtype = getattr(torch, DTYPES[precision])
+    model, own = (one.to(dtype) for one in planned.models())
+    (x,) = (one.to(dtype) * 3 + 1 for one in planned.inputs())
+    model.double()(x.double())
+    planned.run(x, model=own)
+    exact = dict(model.named_buffers())
+    for name, found in own.named_buffers():
+        wanted = exact[name]
+        if not wanted.is_floating_point():
+            assert torch.equal(found, wanted)
+            continue
+        assert found.dtype == dtype
+        torch.testing.assert_close(without_rounding(found, wanted), wanted, rtol=1e-5, atol=1e-5)

@@ -396,7 +396,7 @@ APART void read_row(uint64_t described, int row, double* values, bool turned, bo
     } else {
       const unsigned group = address + row / 8 * of_group + k / 8 * of_values;
       const uint16_t bits = read_bits(group + row % 8 * 16 + k % 8 * 2);
-      values[k] = emulation::float_of({bits});
+      values[k] = value_of(bits, is_bf16);
     }
   }
 }

@@ -19,25 +19,28 @@ from kernelgen.engines.convolution.record import (
     three,
 )
 from kernelgen.engines.convolution.tails import tail_names, with_tail
-from kernelgen.engines.convolution.tiling import STAGE_DEPTH, strips_of, tiling_of
+from kernelgen.engines.convolution.tiling import strips_of, tiling_of
 from kernelgen.engines.engine import Before, Engine, Target, Work
 from kernelgen.engines.epilogue import with_epilogue
 from kernelgen.engines.map import Map
 from kernelgen.engines.naming import Names, without_overload
 from kernelgen.engines.pool.record import POOLED
+from kernelgen.engines.rows import FLOATS
 from kernelgen.engines.stage import Kernel, Library, Operand, Result, Stage, Step, Views, step_of
 from kernelgen.engines.text.finish import OF, finish_names
 from kernelgen.engines.text.names import text_of
 from kernelgen.engines.text.reading import Reading
-from kernelgen.engines.text.stage_text import StageText, body_of, filled, in_words
+from kernelgen.engines.text.stage_text import C_TYPES, StageText, body_of, filled, in_words
 from kernelgen.graph.graph import Reference
 
 _LEAST_RESULTS = 1 << 20  # about the smallest that were timed
 _LEAST_TILES = 1 << 11  # enough for a device, whatever a tile takes
-_FLOPS_OF_TORCH = 40e12  # a second, of large convolutions on an H200
+# A second, of large convolutions on an H200, in fp32 and in 16 bits.
+_FLOPS_OF_TORCH, _FLOPS_IN_16_BITS = 40e12, 300e12
 _MOST_STRIDE = 3
 _HOW = {
     "tensor": "tensor cores multiply halves of filters and pixels, as accurately as fp32",
+    "narrow": "tensor cores multiply values of 16 bits as they are, and sum in fp32",
     "few": "threads hold all filters of a pixel, in fp32",
     "direct": "each result is gathered in fp32",
 }
@@ -56,7 +59,7 @@ class ConvolutionEngine(Engine[Convolution]):
         if out is None:
             return ()
         dims = CONVOLUTIONS.get(stage.aten)
-        found = dims and geometry_of(stage.aten, stage.arguments, out, before.types)
+        found = dims and geometry_of(stage.aten, stage.arguments, out, before.types, FLOATS)
         way = way_of(found) if found else None
         if not dims or not found or way is None:
             return ()
@@ -96,7 +99,9 @@ class ConvolutionEngine(Engine[Convolution]):
     ) -> tuple[Kernel, ...]:
         """Return a convolution with a map of its result, or with a gathering."""
         del arch
-        if not isinstance(first, Convolution) or second.result.type.dtype != "float32":
+        if not isinstance(first, Convolution):
+            return ()
+        if second.result.type.dtype not in {"float32", first.geometry.dtype}:
             return ()
         if not isinstance(second, Map):
             return with_tail(first, second, others)
@@ -110,7 +115,8 @@ class ConvolutionEngine(Engine[Convolution]):
 
     def work(self, stage: Convolution) -> Work:
         """Return the multiplications and additions."""
-        return Work(flops=stage.geometry.flops, halves=stage.way == "tensor")
+        halves = stage.way == "tensor" and not stage.geometry.is_narrow
+        return Work(flops=stage.geometry.flops, halves=halves)
 
     def words(self, stage: Convolution) -> str:
         """Return a convolution as a formula of the plan's values."""
@@ -184,9 +190,12 @@ class ConvolutionEngine(Engine[Convolution]):
             "f": few,
             "tiles": few or tiling,
             "d": strips_of(g) if stage.way == "direct" else None,
-            "depth": STAGE_DEPTH,
+            "narrow": g.is_narrow,
+            "factor_type": C_TYPES[g.dtype],
+            "factor_dtype": g.dtype,
         }
-        made = text_of(stage, target.backend, f"{summary}: {_HOW[stage.way]}", given)
+        how = _HOW["narrow" if tiling is not None and g.is_narrow else stage.way]
+        made = text_of(stage, target.backend, f"{summary}: {how}", given)
         features: Literal["own", ""] = "own" if stage.way == "tensor" else ""
         kinds = {a.kind for a in stage.accumulators} | {"" if tail is None else tail.kind}
         compared = ("maximum",) * bool(kinds & {"max", "sumexp"}) + ("minimum",) * ("min" in kinds)
@@ -234,5 +243,6 @@ def way_of(g: Geometry) -> ConvolutionWay | None:
     if g.groups * tiling.pixel_tiles(g.images) >= _LEAST_TILES:
         return "tensor"
     # Few tiles leave devices idle, and few channels take longer than their products do.
-    is_sooner = tiling.seconds(g.images, g.groups) < g.flops / _FLOPS_OF_TORCH
+    rate = _FLOPS_IN_16_BITS if g.is_narrow else _FLOPS_OF_TORCH
+    is_sooner = tiling.seconds(g.images, g.groups) < g.flops / rate
     return "tensor" if tiling.chunk > 1 and is_sooner else None

@@ -278,22 +278,23 @@ def _mapped(
 ) -> tuple[Stage, ...]:
     """Return a map to results of a reduction, whose shape may lack dimensions of one element.
 
-    Without steps, what is gathered is the result, seen in its shape.
+    Without steps, what is gathered is the result, seen in its shape, or rounded to 16 bits.
     """
     shape = results[0].type.shape
+    as_gathered = not steps and results[0].type.dtype == "float32"
     flat: list[Stage] = []
     seen: list[Operand] = []
     for o in operands:
         value = o.value
-        if o.type.shape != shape or not steps:
-            value = f"{o.value}_flat" if steps else results[0].value
+        if o.type.shape != shape or as_gathered:
+            value = results[0].value if as_gathered else f"{o.value}_flat"
             first = 0 if o.type.shape == shape else len(shape) - 1
             last = len(o.type.shape) - len(shape) + first
             arguments: dict[str, Argument] = {"self": Reference(o.value)}
             arguments |= {"start_dim": first, "end_dim": last}
             flat.append(Library.calling(value, "flatten.using_ints", arguments, contiguous(shape)))
         seen.append(msgspec.structs.replace(o, value=value, type=contiguous(shape)))
-    if not steps:
+    if as_gathered:
         return tuple(flat)
     made = Map(
         name=second.name,

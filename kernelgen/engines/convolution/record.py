@@ -1,11 +1,12 @@
 """The record of a convolution."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from math import prod
 from typing import Literal
 
 import msgspec
 
+from kernelgen.engines.operators import NARROW
 from kernelgen.engines.stage import Kernel, Operand, Step, StepValue
 from kernelgen.graph.graph import Argument, TensorType, references
 
@@ -39,6 +40,7 @@ class Geometry(msgspec.Struct, frozen=True, kw_only=True):
         input, kernel, output: sizes of an image, a filter and a result.
         stride, padding, dilation: as torch has them.
         transposed: each input is spread over results, which lie a stride apart.
+        dtype: of the input and the filters.
     """
 
     images: int
@@ -52,6 +54,12 @@ class Geometry(msgspec.Struct, frozen=True, kw_only=True):
     padding: Three
     dilation: Three
     transposed: bool
+    dtype: str = "float32"
+
+    @property
+    def is_narrow(self) -> bool:
+        """Whether tensor cores multiply values as they are, and not their halves."""
+        return self.dtype in NARROW
 
     @property
     def flops(self) -> int:
@@ -163,13 +171,19 @@ def three(given: object, dims: int, missing: int) -> Three:
 
 
 def geometry_of(
-    aten: str, given: Mapping[str, Argument], out: TensorType, types: Mapping[str, TensorType]
+    aten: str,
+    given: Mapping[str, Argument],
+    out: TensorType,
+    types: Mapping[str, TensorType],
+    dtypes: Collection[str] = ("float32",),
 ) -> Geometry | None:
     """Return the sizes of a convolution of torch's; None if it is of other types."""
     dims = CONVOLUTIONS[aten]
-    # Of a number that is read when the file runs, no reference is of float32.
+    # Of a number that is read when the file runs, no reference is of such a type.
     read = [types.get(name) for name in references(*given.values())]
-    if any(one is None or one.dtype != "float32" or 0 in one.shape for one in (*read, out)):
+    if out.dtype not in dtypes or any(
+        one is None or one.dtype != out.dtype or 0 in one.shape for one in (*read, out)
+    ):
         return None
     of, weight, *_ = filter(None, read)
     transposed = "transpose" in aten
@@ -198,4 +212,5 @@ def geometry_of(
         padding=three(padding, dims, 0),
         dilation=dilation,
         transposed=transposed,
+        dtype=out.dtype,
     )

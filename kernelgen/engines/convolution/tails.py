@@ -83,7 +83,7 @@ def _of_lines(first: Convolution, pool: Pool) -> tuple[Pool, ...]:
         return (pool,)
     across, along = (*ones[:-1], w.kernel[-1]), (*w.kernel[:-1], 1)
     shape = (*first.shape[:-1], first.shape[-1] // w.kernel[-1])
-    between = contiguous(shape, first.result.type.dtype)
+    between = contiguous(shape)
     name = f"{pool.result.value}_lines"
     lines = msgspec.structs.replace(
         pool,

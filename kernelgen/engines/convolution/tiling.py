@@ -6,7 +6,9 @@ from typing import NamedTuple
 
 from kernelgen.engines.convolution.record import Geometry, Three
 
-STAGE_DEPTH = 32  # of K, after which sums are promoted
+STAGE_DEPTH = 32  # of K, after which sums of halves' products are promoted
+_LONG_STAGE = 64  # of values that are multiplied as they are
+_MOST_DEPTH = 1 << 14  # that tensor cores sum, of which they cut off little beside a rounding
 _CHUNK = 8  # channels of a tap that are neighbours along K
 _ROWS = 128  # of a tile, or half of them
 _POSITIONS = 128  # of a stage, which its pixels and their shifts read
@@ -22,9 +24,10 @@ _MOST_PLACES = 32  # of taps in a dimension: bits of a mask
 _MOST_TABLE = 60 << 10  # bytes of constant memory
 _MOST_DIRECT_TAPS = 49  # a thread holds them
 _MOST_READS = 128  # of a thread, unrolled
-# Of a multiprocessor of an H200: 32 of K of a row, times 128 pixels, thrice, at 2,048 products a
-# cycle; results are written at 20 bytes a cycle. Stages and tiles wait for each other.
-_ROW_CYCLES = 6
+# Of a multiprocessor of an H200: 32 of K of a row, times 128 pixels, at 2,048 products a cycle;
+# results are written at 20 bytes a cycle. Stages and tiles wait for each other.
+_ROW_CYCLES = 2
+_PRODUCTS_OF_HALVES = 3
 RESULT_CYCLES = 0.2
 _WAITING = 1.4
 _CYCLES_PER_SECOND = 1.75e9
@@ -81,7 +84,8 @@ class Tiling(NamedTuple):
         width: of the lattice without that.
         distances: of a dimension's taps from a pixel, by number.
         at_once: tiles of pixels that go through all phases before the next do, so many as blocks
-            compute at once: phases write parts of the same sectors, and read the same input.
+            compute at once: phases write parts of the same sectors, and read the same input. Of
+            values that are multiplied as they are, pairs of tiles.
         blocks: stages of K of all phases.
         whole: whether each phase fills its stages.
         plane: elements of a channel of the input.
@@ -89,6 +93,11 @@ class Tiling(NamedTuple):
         some: pixels of a tile that are written at once.
         pad: pixels between their lines in shared memory.
         pairs: whether neighbours along the width are written together.
+        depth: of a stage.
+        parts: of a value in shared memory: hi and lo, or the value itself. Of the latter, a stage
+            has the pixels of two tiles, for which filters are read once.
+        repairs: whether some results are computed again: of what the halves do not hold, or of
+            products of inf with a tap that some neighbours of out lack.
         workspace: bytes.
     """
 
@@ -114,6 +123,9 @@ class Tiling(NamedTuple):
     pad: int
     pairs: bool
     most_wide: int
+    depth: int
+    parts: int
+    repairs: bool
     workspace: int
 
     @property
@@ -129,7 +141,9 @@ class Tiling(NamedTuple):
     @property
     def cycles(self) -> float:
         """Cycles of a multiprocessor for products of a tile's pixels, of all filters of a group."""
-        return self.blocks * self.filter_tiles * self.shifts * self.rows * _ROW_CYCLES
+        products = _PRODUCTS_OF_HALVES if self.parts > 1 else 1
+        depth = self.blocks * self.depth // STAGE_DEPTH
+        return depth * self.filter_tiles * self.shifts * self.rows * _ROW_CYCLES * products
 
     def pixel_tiles(self, images: int) -> int:
         """Return the tiles of so many images' pixels, for all filters of a group."""
@@ -138,10 +152,11 @@ class Tiling(NamedTuple):
     def seconds(self, images: int, groups: int) -> float:
         """Return about how long an H200 takes, of whose multiprocessors some may have no tile."""
         items = groups * self.pixel_tiles(images) * len(self.phases)
-        turns = -(-items * self.rows // (_MULTIPROCESSORS * _ROWS))
+        at_once = _ROWS // self.rows if self.parts > 1 else 2  # of a multiprocessor
+        turns = -(-items // (_MULTIPROCESSORS * at_once))
         own = self.cycles / (self.filter_tiles * len(self.phases))
         own += self.columns * self.rows * RESULT_CYCLES
-        return _LAUNCHES + turns * _ROWS / self.rows * own * _WAITING / _CYCLES_PER_SECOND
+        return _LAUNCHES + turns * at_once * own * _WAITING / _CYCLES_PER_SECOND
 
 
 def tiling_of(
@@ -176,20 +191,28 @@ def tiling_of(
     taps: list[Tap] = []
     phases: list[Phase] = []
     blocks = 0
-    for depth, height, width in product(*map(range, map(len, by_dim))):
-        reaches = product(by_dim[0][depth], by_dim[1][height], groups[width])
+    depths, heights = ([len(one) for one in of] for of in by_dim[:2])  # of taps
+    counts = product(depths, heights, [len(one) for one in groups])
+    depth = _stage_depth(g, rows, [*map(prod, counts)])
+    for z, y, x in product(*map(range, map(len, by_dim))):
+        reaches = product(by_dim[0][z], by_dim[1][y], groups[x])
         found = [_tap(g, distances, *three) for three in reaches]
-        own = -(-g.channels * len(found) // STAGE_DEPTH)
-        phases.append(Phase(len(taps), len(found), own, blocks, depth, height, width))
+        own = -(-g.channels * len(found) // depth)
+        phases.append(Phase(len(taps), len(found), own, blocks, z, y, x))
         taps += found
         blocks += own
+    parts = 1 if g.is_narrow else 2
+    repairs = not g.is_narrow or any(-1 in tap.weights for tap in taps)
     filter_tiles = -(-needed // rows)
     tiles = g.groups * filter_tiles
-    part = rows * STAGE_DEPTH * 2  # bytes of hi or lo
-    workspace = tiles * blocks * shifts * 2 * part + tiles * len(phases) * rows * 4
-    stage_bytes = 2 * shifts * part + 2 * _POSITIONS * STAGE_DEPTH * 2
+    part = rows * depth * 2  # bytes of hi or lo
+    workspace = tiles * blocks * shifts * parts * part
+    workspace += tiles * len(phases) * rows * 4 if parts > 1 else 0
+    workspace += 4 + 4 * _MOST_WIDE if repairs else 0
+    stage_bytes = parts * shifts * part + 2 * _POSITIONS * depth * 2
     columns = _POSITIONS - (_HALO if shifts > 1 else 0)
-    stages, some = _memory(_ROWS // rows * stage_bytes, columns if stored else 0)
+    rings = 1 if g.is_narrow else _ROWS // rows
+    stages, some = _memory(rings * stage_bytes, columns if stored else 0)
     pairs = g.output[2] % 2 == 0 and (residues > 1 or steps[2] == 1)
     line = places[2] + (shifts - 1) * step
     whole = max(window[2], 1 + pairs) if residues == 1 else 1
@@ -200,6 +223,7 @@ def tiling_of(
         or max(map(len, distances)) > _MOST_PLACES
         or g.groups * g.filters * prod(g.output) * spanned >= 1 << 31
         or g.groups * g.channels * prod(g.input) >= 1 << 31
+        or (g.is_narrow and g.channels * prod(g.kernel) > _MOST_DEPTH)
     ):
         return None
     return Tiling(
@@ -216,17 +240,34 @@ def tiling_of(
         taps=tuple(taps),
         phases=tuple(sorted(phases, key=lambda phase: -phase.blocks)),  # the longest first
         filter_tiles=filter_tiles,
-        at_once=max(1, _MULTIPROCESSORS * _ROWS // rows // (tiles * len(phases))),
+        at_once=max(1, _MULTIPROCESSORS * rings // (tiles * len(phases))),
         blocks=blocks,
-        whole=all(g.channels * one.taps % STAGE_DEPTH == 0 for one in phases),
+        whole=all(g.channels * one.taps % depth == 0 for one in phases),
         plane=prod(g.input),
         stages=stages,
         some=some,
         pad=_pad(some),
         pairs=pairs,
         most_wide=_MOST_WIDE,
-        workspace=workspace + 4 + 4 * _MOST_WIDE,
+        depth=depth,
+        parts=parts,
+        repairs=repairs,
+        workspace=workspace,
     )
+
+
+def _stage_depth(g: Geometry, rows: int, taps: list[int]) -> int:
+    """Return the depth of a stage, of phases with so many taps.
+
+    Of few rows, stages of values that are multiplied as they are take longer to read than to
+    multiply, so that threads hold as many of the next stage as they can.
+    """
+
+    def filled(depth: int) -> int:
+        return sum(-(-g.channels * one // depth) * depth for one in taps)
+
+    long = g.is_narrow and rows < _ROWS and filled(_LONG_STAGE) <= filled(STAGE_DEPTH)
+    return _LONG_STAGE if long else STAGE_DEPTH
 
 
 def _memory(stage_bytes: int, columns: int) -> tuple[int, int]:

@@ -7,8 +7,9 @@ import msgspec
 from kernelgen.engines.naming import without_overload
 from kernelgen.engines.operators import NARROW, operator_for
 from kernelgen.engines.pool.window import is_pooled
-from kernelgen.graph.graph import VIEWS, Argument, Graph, Named, Node, Reference, renamed
+from kernelgen.graph.graph import RUNNING, VIEWS, Argument, Graph, Named, Node, Reference, renamed
 from kernelgen.planning.rewrites.builder import Builder, rewritten
+from kernelgen.planning.rewrites.norms import keeps_known_statistics
 from kernelgen.planning.rewrites.views import EXPANSIONS
 
 _CAST = "_to_copy.default"
@@ -32,7 +33,13 @@ def with_wide_floats(graph: Graph, known: frozenset[str]) -> Graph:
         given: dict[str, Argument] = {"self": Reference(name), "dtype": Named("float32")}
         return b.emit(_CAST, given, b.types[name].shape)
 
+    norms: dict[str, str] = {}  # that leave running statistics, in float32
+
     def become(node: Node, b: Builder) -> list[Node]:
+        if node.aten in RUNNING.values() and (norm := norms.get(node.argument("norm"))):
+            old = widened(node.argument("self"), b)
+            made = node.calling(node.aten, self=old, norm=Reference(norm))
+            return [*b.nodes, *_stored(made, node)]
         is_known = node.aten in known or operator_for(node.aten, node.arguments) is not None
         read = [name for name in node.reads if name in narrow]
         if node.aten in EXPANSIONS and node.name in narrow:
@@ -45,20 +52,26 @@ def with_wide_floats(graph: Graph, known: frozenset[str]) -> Graph:
         arguments |= {"dtype": None} if arguments.get("dtype") == Named("float32") else {}
         updates = arguments.get("training", arguments.get("use_input_stats"))
         keeps = updates is True and arguments.get("running_mean") is not None
-        if len(node.results) > 1 or isinstance(arguments.get("dtype"), Named) or keeps:
+        if keeps and keeps_known_statistics(node):
+            norms[node.name], keeps = f"wide_{node.name}", False
+        stays = len(node.results) > 1 or isinstance(arguments.get("dtype"), Named) or keeps
+        made = msgspec.structs.replace(node, arguments=arguments)
+        if stays or not is_pooled(made, b.types):
             return [node]
-        made, (found,) = msgspec.structs.replace(node, arguments=arguments), node.results
-        if not is_pooled(made, b.types):
-            return [node]
+        (found,) = node.results
         if found is None or found.dtype not in NARROW:
             return [*b.nodes, made]
-        wide_type = msgspec.structs.replace(found, dtype="float32")
-        made = msgspec.structs.replace(made, name=f"wide_{node.name}", results=(wide_type,))
-        dtype, value = Named(found.dtype), Reference(made.name)
-        stored = node.calling(_CAST, self=value, dtype=dtype, non_blocking=True)
-        return [*b.nodes, made, stored]
+        return [*b.nodes, *_stored(made, node)]
 
     return rewritten(graph, become) if narrow else graph
+
+
+def _stored(made: Node, node: Node) -> tuple[Node, Node]:
+    """Return a node whose result is in float32, and what stores it as another node's."""
+    wide_type = msgspec.structs.replace(node.type, dtype="float32")
+    wide = msgspec.structs.replace(made, name=f"wide_{node.name}", results=(wide_type,))
+    dtype, value = Named(node.type.dtype), Reference(wide.name)
+    return wide, node.calling(_CAST, self=value, dtype=dtype, non_blocking=True)
 
 
 def is_stored(node: Node) -> bool:

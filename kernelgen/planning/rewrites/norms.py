@@ -100,14 +100,19 @@ def with_running_statistics(graph: Graph) -> Graph:
     return rewritten(graph, become)
 
 
+def keeps_known_statistics(node: Node) -> bool:
+    """Whether a norm changes running statistics of its own, by a momentum that is known."""
+    kept = all(isinstance(node.arguments[key], Reference) for key in RUNNING)
+    return kept and isinstance(node.arguments["momentum"], int | float)
+
+
 def _with_updates(b: Builder, node: Node) -> tuple[list[Node], dict[str, Reference]]:
     """Return the nodes that a norm becomes, and its running statistics after it, not yet flat."""
     arguments = node.arguments
     x, momentum = arguments["input"], arguments["momentum"]
     if arguments[_KEEPING[node.aten]] is not True or b.type_of(x).dtype != "float32":
         return [node], {}
-    kept = all(isinstance(arguments[key], Reference) for key in RUNNING)
-    if not kept or not isinstance(momentum, int | float):
+    if not (keeps_known_statistics(node) and isinstance(momentum, int | float)):
         return [node], {}
     dims = _dims(b, node)
     mean = b.reduce("mean.dim", x, dims, keepdim=True)
