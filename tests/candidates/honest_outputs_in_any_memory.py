@@ -1,6 +1,9 @@
 # problem: tiny_two_outputs
 # expect: PASSED
-"""Returns a tuple of two tensors. PASSED."""
+"""Returns a list for a tuple: a lazily negated view that requires gradients, and every second element of turned memory.
+
+PASSED: strides are free, and so are list and tuple. The gaps hold NaN; the view's bytes are those of -sums.
+"""
 
 import ctypes
 
@@ -28,8 +31,11 @@ library = ctypes.CDLL(
 
 
 class ModelNew(nn.Module):
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def forward(self, x: torch.Tensor) -> list[torch.Tensor]:
+        x = x.contiguous()
         sums, squares = torch.empty(x.shape[0]), torch.empty_like(x)
         pointers = [ctypes.c_void_p(tensor.data_ptr()) for tensor in (x, sums, squares)]
         library.sums_and_squares(*pointers, *map(ctypes.c_long, x.shape))
-        return sums, squares
+        wide = torch.full((2 * x.shape[1], x.shape[0]), float("nan")).t()
+        wide[:, ::2] = squares
+        return [torch._neg_view(-sums).requires_grad_(), wide[:, ::2]]
