@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from kernelgen.grading.wire import messages as m
 from kernelgen.grading.wire.channel import Channel, ChannelClosed, ChannelGarbage
+from kernelgen.grading.wire.tree import Scalar
 
 Pair = tuple[Channel[object], socket.socket]
 
@@ -33,6 +34,10 @@ def frame(data: bytes) -> bytes:
 
 
 BUILT = m.CandidateBuilt(seconds=1.5)
+NOTHING = m.Tensors(tree=Scalar(None), specs=())
+CALLED = msgspec.json.encode(
+    m.Called(outputs=NOTHING, elapsed_ms=0.25, host_ms=0.5, settled=True, pinned={}, pins={})
+)
 
 
 def test_a_record_arrives_as_it_was_sent(pair: Pair) -> None:
@@ -68,6 +73,7 @@ def test_a_record_cut_in_half_is_an_end_not_a_record(pair: Pair) -> None:
 @pytest.mark.parametrize(
     "data",
     [
+        *(CALLED.replace(b"0.25", time) for time in (b"-1.0", b"1e300", b"1e999", b"NaN")),
         b"",
         b"{}",
         b"PASSED",

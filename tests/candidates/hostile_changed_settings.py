@@ -1,14 +1,22 @@
 # problem: tiny_polynomial
 # expect: PASSED
+# warning: cudnn_conv_tf32
 # warning: autocast_cpu
-# exploit: H26
-"""Enters autocast and never leaves it. It is off again before the next call: PASSED, with a warning."""
+# warning: threads
+# exploit: H26 T30
+"""Turns on TF32 and float64 at import, and in forward cuDNN's TF32, autocast and other threads, for good.
+
+All is put back before each call: PASSED, at the pinned precision, with a warning of what forward changed.
+"""
 
 import ctypes
 
 import torch
 import torch.nn as nn
 from torch.utils.cpp_extension import load_inline
+
+torch.backends.cuda.matmul.allow_tf32 = True
+torch.set_default_dtype(torch.float64)
 
 SOURCE = r"""
 extern "C" void polynomial(const float* x, float* y, long count) {
@@ -31,5 +39,7 @@ def polynomial(x: torch.Tensor) -> torch.Tensor:
 
 class ModelNew(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
+        torch.backends.cudnn.allow_tf32 = True
         torch.autocast("cpu", torch.bfloat16).__enter__()
+        torch.set_num_threads(7)
         return polynomial(x)
