@@ -6,7 +6,6 @@ another input of that shape, `{w}` a parameter of the last size, which is 12.
 
 import copy
 import hashlib
-import importlib.util
 import random
 import re
 import subprocess
@@ -23,6 +22,7 @@ from kernelgen.errors import UserError
 from kernelgen.problem.library import load_problem
 from kernelgen.problem.record import Backend
 from kernelgen.rendering.solution import render
+from kernelgen.solution.importing import import_file
 
 # Statements of forward; `; result EXPRESSION` adds an output, `init STATEMENT` one of __init__.
 STEPS = {
@@ -617,13 +617,7 @@ def _state(model: Any, ours: Any) -> dict[str, Any]:
 
 
 def _module(file: Path) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(f"odd_{file.stem}", file)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
+    return import_file(f"odd_{file.stem}", file)
 
 
 def _ways(inputs: list[Any]) -> Iterator[tuple[str, list[Any]]]:

@@ -32,14 +32,7 @@ def get_init_inputs():
 
 
 def reference(source: str = SOURCE) -> Reference:
-    return oracle_reference(
-        name="main",
-        source=source,
-        device="cpu",
-        seed=b"s",
-        batch_independent=False,
-        manner=Manner(eval_mode=True),
-    )
+    return oracle_reference(source, manner=Manner(eval_mode=True))
 
 
 def test_on_no_data_a_model_passes_for_one_of_the_device() -> None:

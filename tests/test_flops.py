@@ -2,32 +2,12 @@
 
 import pytest
 import torch
-from oracle_references import oracle_reference
+from oracle_references import model_source, oracle_reference
 from torch import nn
 
 from kernelgen.grading.oracle.flops import products_of, products_or_none
 from kernelgen.grading.oracle.reference import Reference
 from kernelgen.problem.library import load_problem
-
-SOURCE = """
-import torch
-import torch.nn as nn
-import torch.nn.functional as F
-
-class Model(nn.Module):
-    def __init__(self, *sizes):
-        super().__init__()
-        {constructor}
-
-    def forward(self, *x):
-        {forward}
-
-def get_inputs():
-    return [{inputs}]
-
-def get_init_inputs():
-    return []
-"""
 
 # Public KernelBench problems, by level and number: bytes of inputs, parameters and outputs once
 # each, and a multiply and an add of each product counted as two. At their own sizes, which cost
@@ -117,14 +97,12 @@ KERNELBENCH = {
 
 def source(constructor: str, forward: str, sizes: list[str]) -> str:
     inputs = ", ".join(f"torch.rand({size})" for size in sizes)
-    return SOURCE.format(constructor=constructor, forward=forward, inputs=inputs)
+    return model_source(forward, inputs, constructor, takes="*x")
 
 
 def counted(text: str) -> tuple[int, int]:
     """Return the bytes of inputs, parameters and outputs, and the operations."""
-    reference = oracle_reference(
-        name="main", source=text, device="cpu", seed=b"s", batch_independent=False
-    )
+    reference = oracle_reference(text)
     found = reference.footprint()
     assert found is not None
     return found.inputs + found.parameters + found.outputs, reference.products().flops
@@ -153,10 +131,7 @@ def test_the_shipped_problems_count_as_the_design_says() -> None:
 
 
 def made(constructor: str, forward: str, inputs: str) -> Reference:
-    text = SOURCE.format(constructor=constructor, forward=forward, inputs=inputs)
-    return oracle_reference(
-        name="main", source=text, device="cpu", seed=b"s", batch_independent=False
-    )
+    return oracle_reference(model_source(forward, inputs, constructor, takes="*x"))
 
 
 def test_only_what_forward_does_is_counted() -> None:

@@ -39,9 +39,7 @@ class Desk:
     def __init__(self, problem: Problem = PROBLEM) -> None:
         (main, *_) = problem.all_cases()
         source = problem.reference_source(main, "cpu")
-        self.reference = oracle_reference(
-            name="main", source=source, device="cpu", seed=b"s", batch_independent=True
-        )
+        self.reference = oracle_reference(source, batch_independent=True)
         clock = Clock("cpu")
         self.oracle_arena = OracleArena("cpu", lambda: None)
         self.batches = Batches(clock, 1e-5, self.oracle_arena)

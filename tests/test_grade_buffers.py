@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from oracle_references import oracle_reference
+from oracle_references import model_source, oracle_reference
 from torch import nn
 
 from kernelgen.grading.candidate.parameters import give
@@ -15,25 +15,11 @@ from kernelgen.grading.wire.module_state import recorded_definitions
 from kernelgen.grading.wire.transport import deposit
 from kernelgen.problem.record import Manner
 
-SOURCE = """
-import torch
-import torch.nn as nn
-
-class Model(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.norm = nn.BatchNorm1d(5)
-        self.register_buffer("table", torch.arange(5.0))
-
-    def forward(self, x):
-        return self.norm(x) + self.table
-
-def get_inputs():
-    return [torch.randn(8, 5) + 0.5]
-
-def get_init_inputs():
-    return []
-"""
+SOURCE = model_source(
+    "return self.norm(x) + self.table",
+    "torch.randn(8, 5) + 0.5",
+    "self.norm = nn.BatchNorm1d(5); self.register_buffer('table', torch.arange(5.0))",
+)
 CHANGED = ("norm.running_mean", "norm.running_var", "norm.num_batches_tracked")
 ARENA_BYTES = 1 << 16
 
@@ -42,14 +28,7 @@ class Case:
     """A case that is open in an oracle, after the inputs of its first call were made."""
 
     def __init__(self, *, eval_mode: bool = False) -> None:
-        self.reference = oracle_reference(
-            name="main",
-            source=SOURCE,
-            device="cpu",
-            seed=b"seed",
-            batch_independent=False,
-            manner=Manner(eval_mode=eval_mode),
-        )
+        self.reference = oracle_reference(SOURCE, seed=b"seed", manner=Manner(eval_mode=eval_mode))
         setup = m.SetUpOracle(
             device="cpu",
             cases=(m.CaseSource(name="main", source=SOURCE),),

@@ -1,6 +1,6 @@
 """Whether the supervisor's clock bears a claim out: with batches of invented lengths."""
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import msgspec
 import pytest
@@ -56,9 +56,10 @@ class Machine:
             self.counted.append(calls)
         else:
             self.uncounted += 1
+        self.begin(control_calls)
         control_ms = REFERENCE_MS * control_calls * self.load + self.beyond_ms
         gauge_ms = GAUGE_MS * self.load
-        return BatchTime(
+        found = BatchTime(
             wait_ms=self.call_ms * calls * self.load + OVERHEAD_MS + self.beyond_ms,
             control_wait_ms=control_ms + OVERHEAD_MS,
             control_ms=control_ms,
@@ -68,6 +69,14 @@ class Machine:
             in_place=in_place and self.in_place,
             at_once=self.at_once,
         )
+        return msgspec.structs.replace(found, **self.changes(found, calls))
+
+    def begin(self, control_calls: int) -> None:
+        """Make the machine what it is in the next batch."""
+
+    def changes(self, found: BatchTime, calls: int) -> dict[str, Any]:  # noqa: ARG002
+        """Return what is otherwise in a batch of so many calls."""
+        return {}
 
     def gated(self, calls: int) -> BatchTime | None:
         """Invent a batch behind a gate."""
@@ -255,15 +264,10 @@ def test_contention_that_was_there_all_along_accuses_nobody() -> None:
 class Together(Machine):
     """Computes the calls of a batch in half of what they take one by one."""
 
-    def __call__(
-        self, calls: int, *, in_place: bool, control_calls: int, counts: bool = True
-    ) -> BatchTime:
-        """Invent a batch."""
-        found = super().__call__(
-            calls, in_place=in_place, control_calls=control_calls, counts=counts
-        )
+    def changes(self, found: BatchTime, calls: int) -> dict[str, Any]:
+        """Take half off a wait for several."""
         saved_ms = self.call_ms * calls / 2 if calls > 1 else 0.0
-        return msgspec.structs.replace(found, wait_ms=found.wait_ms - saved_ms)
+        return {"wait_ms": found.wait_ms - saved_ms}
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
@@ -295,29 +299,21 @@ def test_contention_that_only_the_control_shows_accuses_nobody() -> None:
 
 def test_a_busy_batch_between_quiet_ones_costs_nothing() -> None:
     class Bursts(Machine):
-        def __call__(
-            self, calls: int, *, in_place: bool, control_calls: int, counts: bool = True
-        ) -> BatchTime:
-            """Invent a batch; every third is a quiet one."""
-            self.turns = 1.0 if len(self.counted) % 3 == 2 else 2.0
+        def begin(self, control_calls: int) -> None:
+            """Have every third batch be a quiet one, the first not."""
+            del control_calls
+            self.turns = 1.0 if len(self.counted) % 3 == 0 else 2.0
             self.call_ms = 5.0 * self.turns
-            return super().__call__(
-                calls, in_place=in_place, control_calls=control_calls, counts=counts
-            )
 
     assert confirm("cuda", claim(5.0), Bursts(5.0)).at_most_ms == pytest.approx(5.0)
 
 
 def test_a_load_that_begins_with_the_closer_look_lengthens_nobody_s_time() -> None:
     class Late(Machine):
-        def __call__(
-            self, calls: int, *, in_place: bool, control_calls: int, counts: bool = True
-        ) -> BatchTime:
-            """Invent a batch; the third and later ones are beside others' work."""
-            self.turns = 1.0 if len(self.counted) < 2 else 2.0
-            return super().__call__(
-                calls, in_place=in_place, control_calls=control_calls, counts=counts
-            )
+        def begin(self, control_calls: int) -> None:
+            """Have the third and later batches be beside others' work."""
+            del control_calls
+            self.turns = 1.0 if len(self.counted) < 3 else 2.0
 
     assert "no speedup" in untold("cuda", claim(0.81), Late(1.0))
     assert confirm("cuda", claim(0.81), Machine(1.0)).at_least_ms == pytest.approx(0.97, abs=0.01)
@@ -373,14 +369,9 @@ def test_a_reference_that_takes_long_is_called_as_often_as_fits_the_batch() -> N
     class Counting(Machine):
         asked: ClassVar[list[int]] = []
 
-        def __call__(
-            self, calls: int, *, in_place: bool, control_calls: int, counts: bool = True
-        ) -> BatchTime:
-            """Invent a batch, and note the control."""
+        def begin(self, control_calls: int) -> None:
+            """Note the control."""
             self.asked.append(control_calls)
-            return super().__call__(
-                calls, in_place=in_place, control_calls=control_calls, counts=counts
-            )
 
     machine = Counting(0.5)
     confirm("cuda", claim(0.5, reference_ms=REFERENCE_MS), machine)
@@ -401,14 +392,10 @@ def test_a_wait_of_which_nothing_is_left_confirms_nothing(device: str) -> None:
 
 def test_no_more_than_a_record_takes_is_taken_off_a_wait_on_a_cpu() -> None:
     class Remaking(Machine):
-        def __call__(
-            self, calls: int, *, in_place: bool, control_calls: int, counts: bool = True
-        ) -> BatchTime:
-            """Invent a batch."""
-            found = super().__call__(
-                calls, in_place=in_place, control_calls=control_calls, counts=counts
-            )
-            return msgspec.structs.replace(found, control_wait_ms=found.control_wait_ms + 40.0)
+        def changes(self, found: BatchTime, calls: int) -> dict[str, Any]:
+            """Have the control wait for its inputs."""
+            del calls
+            return {"control_wait_ms": found.control_wait_ms + 40.0}
 
     with pytest.raises(Judged, match="clock") as caught:
         confirm("cpu", claim(1.0), Remaking(40.0))
@@ -417,14 +404,10 @@ def test_no_more_than_a_record_takes_is_taken_off_a_wait_on_a_cpu() -> None:
 
 def test_outputs_in_memory_that_is_new_each_time_are_copied() -> None:
     class NewMemory(Machine):
-        def __call__(
-            self, calls: int, *, in_place: bool, control_calls: int, counts: bool = True
-        ) -> BatchTime:
-            """Invent a batch."""
-            found = super().__call__(
-                calls, in_place=in_place, control_calls=control_calls, counts=counts
-            )
-            return msgspec.structs.replace(found, at_once=not in_place)
+        def changes(self, found: BatchTime, calls: int) -> dict[str, Any]:
+            """Look at once at copies alone."""
+            del calls
+            return {"at_once": not found.in_place}
 
     assert confirm("cuda", claim(5.0), NewMemory(5.0)).outputs == "copied"
 
@@ -480,15 +463,11 @@ class Shared(Machine):
         super().__init__(call_ms)
         self.noise_ms, self.late_ms = noise_ms, late_ms
 
-    def __call__(
-        self, calls: int, *, in_place: bool, control_calls: int, counts: bool = True
-    ) -> BatchTime:
-        """Invent a batch."""
-        late_ms = 0.0 if self.counted or self.uncounted else self.late_ms
-        found = super().__call__(
-            calls, in_place=in_place, control_calls=control_calls, counts=counts
-        )
-        return msgspec.structs.replace(found, wait_ms=found.wait_ms + late_ms + self.noise_ms)
+    def changes(self, found: BatchTime, calls: int) -> dict[str, Any]:
+        """Have the first batch wait, and all take a little longer."""
+        del calls
+        late_ms = self.late_ms if len(self.counted) + self.uncounted == 1 else 0.0
+        return {"wait_ms": found.wait_ms + late_ms + self.noise_ms}
 
 
 def test_a_first_call_that_takes_long_for_once_does_not_make_batches_short() -> None:

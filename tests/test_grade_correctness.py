@@ -357,24 +357,30 @@ def test_what_agrees_at_a_tolerance_agrees_at_twice_of_it(
 
 
 @pytest.mark.parametrize(
-    ("got", "want", "status"),
+    ("got", "want", "status", "said"),
     [
-        (torch.ones(3), torch.ones(3, 1), Status.WRONG_SHAPE),
-        (torch.ones(1), torch.ones(3), Status.WRONG_SHAPE),
-        (torch.ones(3).double(), torch.ones(3), Status.WRONG_DTYPE),
-        (None, torch.ones(3), Status.WRONG_STRUCTURE),
-        ([torch.ones(3)], torch.ones(3), Status.WRONG_STRUCTURE),
-        ((torch.ones(3),), (torch.ones(3), torch.ones(2)), Status.WRONG_STRUCTURE),
-        ({"b": torch.ones(3)}, {"a": torch.ones(3)}, Status.WRONG_STRUCTURE),
-        ((torch.ones(3), 4), (torch.ones(3), 5), Status.WRONG_STRUCTURE),
-        (torch.ones(3, device="meta"), torch.ones(3), Status.WRONG_STRUCTURE),
-        (torch.ones(3).to_sparse(), torch.ones(3), Status.WRONG_STRUCTURE),
+        (torch.ones(3), torch.ones(3, 1), Status.WRONG_SHAPE, ("(3,)", "(3, 1)")),
+        (torch.ones(1), torch.ones(3), Status.WRONG_SHAPE, ("(1,)", "(3,)")),
+        (torch.ones(3).double(), torch.ones(3), Status.WRONG_DTYPE, ("float64", "float32")),
+        (torch.ones(3), torch.ones(3).bfloat16(), Status.WRONG_DTYPE, ("float32", "bfloat16")),
+        (None, torch.ones(3), Status.WRONG_STRUCTURE, ("None",)),
+        ([torch.ones(3)], torch.ones(3), Status.WRONG_STRUCTURE, ("list",)),
+        (torch.ones(3), (torch.ones(3), torch.ones(2)), Status.WRONG_STRUCTURE, ("tuple of 2",)),
+        ((torch.ones(3),), (torch.ones(3), torch.ones(2)), Status.WRONG_STRUCTURE, ("of 1",)),
+        ({0: torch.ones(3)}, (torch.ones(3),), Status.WRONG_STRUCTURE, ("dict",)),
+        ({"b": torch.ones(3)}, {"a": torch.ones(3)}, Status.WRONG_STRUCTURE, ("'b'", "'a'")),
+        ((torch.ones(3), 4), (torch.ones(3), 5), Status.WRONG_STRUCTURE, ("4", "5")),
+        (torch.ones(3, device="meta"), torch.ones(3), Status.WRONG_STRUCTURE, ("meta",)),
+        (torch.ones(3).to_sparse(), torch.ones(3), Status.WRONG_STRUCTURE, ("sparse",)),
     ],
 )
-def test_form_is_judged_before_values(got: object, want: object, status: Status) -> None:
-    found = form_problem(deposit(got, None), deposit(want, None))
+def test_form_is_judged_before_values(
+    got: object, want: object, status: Status, said: tuple[str, ...]
+) -> None:
+    found = form_problem(described(got), described(want))
     assert found is not None
     assert found.status is status
+    assert all(word in found.reason for word in said), found.reason
 
 
 @pytest.mark.parametrize(

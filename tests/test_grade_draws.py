@@ -56,12 +56,7 @@ def made(forward: str, *, eval_mode: bool = False) -> Reference:
         "def get_init_inputs(): return []\n"
     )
     return oracle_reference(
-        name="main",
-        source=source,
-        device="cpu",
-        seed=b"secret",
-        batch_independent=True,
-        manner=Manner(eval_mode=eval_mode),
+        source, seed=b"secret", batch_independent=True, manner=Manner(eval_mode=eval_mode)
     )
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 import torch
-from oracle_references import oracle_reference
+from oracle_references import model_source, oracle_reference
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map_only
@@ -30,25 +30,6 @@ from kernelgen.problem.library import load_problem
 from kernelgen.problem.record import Manner, Precision
 from kernelgen.rendering.solution import render
 
-SOURCE = """
-import torch
-import torch.nn as nn
-import torch.nn.functional as F
-
-class Model(nn.Module):
-    def __init__(self):
-        super().__init__()
-        {constructor}
-
-    def forward(self, {arguments}):
-        {forward}
-
-def get_inputs():
-    return {inputs}
-
-def get_init_inputs():
-    return []
-"""
 HEADS = "self.q, self.k = nn.Linear(16, 16), nn.Linear(16, 16)"
 
 
@@ -59,16 +40,9 @@ def reference_of(
     arguments: str = "x",
     precision: Precision = "fp32",
 ) -> Reference:
-    source = SOURCE.format(
-        constructor=constructor, arguments=arguments, forward=forward, inputs=inputs
-    )
+    source = model_source(forward, f"*{inputs}", constructor, takes=arguments)
     return oracle_reference(
-        name="main",
-        source=source,
-        device="cpu",
-        seed=b"s",
-        batch_independent=True,
-        manner=Manner(precision=precision, gradients=True),
+        source, batch_independent=True, manner=Manner(precision=precision, gradients=True)
     )
 
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from oracle_references import oracle_reference
+from oracle_references import model_source, oracle_reference
 
 from kernelgen.grading.correctness.compare import Expected, compare
 from kernelgen.grading.oracle import exact
@@ -13,35 +13,15 @@ from kernelgen.grading.oracle.soundness import trivial_answers
 from kernelgen.grading.verdict import Status
 
 TOLERANCE = 1e-5
-SOURCE = """
-import torch
-import torch.nn as nn
-
-class Model(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.linear = nn.Linear(16, 40)
+PARTS = """self.linear = nn.Linear(16, 40)
         self.calls = 0
-        self.register_buffer("count", torch.zeros(()))
-
-    def forward(self, x):
-        {forward}
-
-def get_inputs():
-    return [{inputs}]
-
-def get_init_inputs():
-    return []
-"""
+        self.register_buffer("count", torch.zeros(()))"""
 FEW_VALUES = "torch.randint(0, 3, (6, 40)).float()"
 
 
 def made(forward: str, inputs: str = FEW_VALUES) -> tuple[Reference, torch.Tensor, Expected]:
     """Return a reference, the input of a call, and what is expected of it."""
-    source = SOURCE.format(forward=forward, inputs=inputs)
-    reference = oracle_reference(
-        name="main", source=source, device="cpu", seed=b"seed", batch_independent=False
-    )
+    reference = oracle_reference(model_source(forward, inputs, PARTS), seed=b"seed")
     (x,), expected = reference.expect(0)
     return reference, x, expected
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import msgspec
 import pytest
 import torch
-from oracle_references import oracle_reference
+from oracle_references import model_source, oracle_reference
 from torch.nn import functional
 
 from kernelgen.errors import UserError
@@ -69,29 +69,8 @@ _FORWARDS = {
 
 def reference_of(inputs: str, forward: str, precision: Precision, seed: bytes = b"s") -> Reference:
     arguments, result = forward.split(": ", 1)
-    source = f"""
-import torch
-import torch.nn as nn
-import torch.nn.functional as F
-
-class Model(nn.Module):
-    def forward(self, {arguments}):
-        return {result}
-
-def get_inputs():
-    return {inputs}
-
-def get_init_inputs():
-    return []
-"""
-    return oracle_reference(
-        name="main",
-        source=source,
-        device="cpu",
-        seed=seed,
-        batch_independent=False,
-        manner=Manner(precision=precision),
-    )
+    source = model_source(f"return {result}", f"*{inputs}", takes=arguments)
+    return oracle_reference(source, seed=seed, manner=Manner(precision=precision))
 
 
 def status_of(
@@ -303,14 +282,7 @@ def get_inputs():
 def get_init_inputs():
     return []
 """
-    one = oracle_reference(
-        name="main",
-        source=source,
-        device="cpu",
-        seed=b"s",
-        batch_independent=False,
-        manner=Manner(precision=precision),
-    )
+    one = oracle_reference(source, manner=Manner(precision=precision))
     inputs, expected = expect_sound(one, must_have_elements=True)
     assert expected.exact == "float64"
     assert [str(each.dtype).removeprefix("torch.") for each in tensors_of(inputs)][1] == "int64"

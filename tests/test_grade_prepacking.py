@@ -111,9 +111,7 @@ def test_other_parameters_are_drawn_as_the_first_were() -> None:
         "def get_inputs(): return [torch.rand(40)]\n"
         "def get_init_inputs(): return []\n"
     )
-    reference = oracle_reference(
-        name="main", source=source, device="cpu", seed=b"s", batch_independent=False
-    )
+    reference = oracle_reference(source)
     before = {name: tensor.clone() for name, tensor in reference.state()}
     inputs, _ = reference.expect(0)
     reference.redraw_parameters()

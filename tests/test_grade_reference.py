@@ -4,32 +4,13 @@ import time
 
 import pytest
 import torch
-from oracle_references import oracle_reference
+from oracle_references import model_source, oracle_reference
 
 from kernelgen.grading.correctness.compare import compare, relative_reference_error
 from kernelgen.grading.oracle import exact, footprint
 from kernelgen.grading.oracle.reference import Reference
 from kernelgen.grading.oracle.soundness import expect_sound, require_sound
 from kernelgen.grading.verdict import ProblemFault, Status
-
-SOURCE = """
-import torch
-import torch.nn as nn
-
-class Model(nn.Module):
-    def __init__(self, *sizes):
-        super().__init__()
-        {constructor}
-
-    def forward(self, x):
-        {forward}
-
-def get_inputs():
-    return [{inputs}]
-
-def get_init_inputs():
-    return [{arguments}]
-"""
 
 
 def made(  # noqa: PLR0913 (the parts of a problem, each with a default)
@@ -41,12 +22,8 @@ def made(  # noqa: PLR0913 (the parts of a problem, each with a default)
     seed: bytes = b"seed",
     batch_independent: bool = False,
 ) -> Reference:
-    source = SOURCE.format(
-        forward=forward, constructor=constructor, inputs=inputs, arguments=arguments
-    )
-    return oracle_reference(
-        name="main", source=source, device="cpu", seed=seed, batch_independent=batch_independent
-    )
+    source = model_source(forward, inputs, constructor, arguments=arguments)
+    return oracle_reference(source, seed=seed, batch_independent=batch_independent)
 
 
 def test_a_call_number_gives_the_same_inputs_again_and_another_one_others() -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import torch
-from oracle_references import oracle_reference
+from oracle_references import model_source, oracle_reference
 from torch.nn.functional import group_norm, linear
 
 from kernelgen.grading.oracle import rounded_operands
@@ -14,25 +14,6 @@ from kernelgen.grading.oracle.rounded_operands import explanation
 from kernelgen.grading.supervisor.evidence import Evidence
 from kernelgen.grading.verdict import Status
 from kernelgen.grading.wire.messages import Verified
-
-SOURCE = """
-import torch
-import torch.nn as nn
-
-class Model(nn.Module):
-    def __init__(self):
-        super().__init__()
-        {constructor}
-
-    def forward(self, x):
-        {forward}
-
-def get_inputs():
-    return [{inputs}]
-
-def get_init_inputs():
-    return []
-"""
 
 
 @pytest.fixture(autouse=True)
@@ -45,10 +26,7 @@ Solution = Callable[[Any, torch.Tensor], Any]
 
 
 def made(forward: str, inputs: str, constructor: str = "pass") -> Reference:
-    source = SOURCE.format(constructor=constructor, forward=forward, inputs=inputs)
-    return oracle_reference(
-        name="main", source=source, device="cpu", seed=b"seed", batch_independent=False
-    )
+    return oracle_reference(model_source(forward, inputs, constructor), seed=b"seed")
 
 
 PRODUCT = made("return self.l(x)", "torch.randn(8, 1024)", "self.l = nn.Linear(1024, 64)")

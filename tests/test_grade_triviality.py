@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 from click.testing import CliRunner
-from oracle_references import oracle_reference
+from oracle_references import model_source, oracle_reference
 from shipped import PROBLEMS
 
 from kernelgen.cli import program
@@ -20,35 +20,15 @@ from kernelgen.problem.record import Case, Problem, Rule
 
 # Of so few, all may happen to be their mean.
 FEW_RESULTS = 100
-SOURCE = """
-import torch
-import torch.nn as nn
-
-class Model(nn.Module):
-    def __init__(self):
-        super().__init__()
-        {constructor}
-
-    def forward(self, x, y):
-        {forward}
-
-def get_inputs():
-    return [torch.rand(8, 16), torch.rand(8, 16)]
-
-def get_init_inputs():
-    return []
-"""
 
 
 def source(forward: str, constructor: str = "pass") -> str:
-    return SOURCE.format(forward=forward, constructor=constructor)
+    inputs = "torch.rand(8, 16), torch.rand(8, 16)"
+    return model_source(forward, inputs, constructor, takes="x, y")
 
 
 def made(forward: str, constructor: str = "pass", seed: bytes = b"seed") -> Reference:
-    text = source(forward, constructor)
-    return oracle_reference(
-        name="main", source=text, device="cpu", seed=seed, batch_independent=False
-    )
+    return oracle_reference(source(forward, constructor), seed=seed)
 
 
 @pytest.mark.parametrize(
@@ -130,9 +110,7 @@ def test_inputs_that_are_the_same_in_each_call_are_tried_in_another_order(
     given: str, forward: str, parts: tuple[str, ...]
 ) -> None:
     text = source(forward).replace("[torch.rand(8, 16),", f"[{given},")
-    one = oracle_reference(
-        name="main", source=text, device="cpu", seed=b"s", batch_independent=False
-    )
+    one = oracle_reference(text)
     assert idle_parts(one) == (parts, 0)
 
 
@@ -204,9 +182,8 @@ def test_draws_of_shipped_cases_are_far_from_findings(problem: Problem, case: Ca
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the instance norm of a row warns about its channels
             reference = oracle_reference(
+                problem.reference_source(case, "cpu"),
                 name=case.name,
-                source=problem.reference_source(case, "cpu"),
-                device="cpu",
                 seed=bytes([draw]),
                 batch_independent=problem.batch_independent,
             )

@@ -13,7 +13,7 @@ from kernelgen.cli.render import command
 from kernelgen.engines.environment import RenderError
 from kernelgen.errors import ProblemError
 from kernelgen.problem.kernelbench_file import read_kernelbench_problem
-from kernelgen.problem.record import Backend, Case
+from kernelgen.problem.record import Backend, Case, Problem
 from kernelgen.rendering.planned import render_in_torch, render_planned
 from kernelgen.rendering.solution import render
 from kernelgen.solution.file import STAYS, read_solution
@@ -52,15 +52,23 @@ HELPED = """
 """
 
 
+def written(text: str, folder: Path) -> Problem:
+    """Return the problem that a file of this text is."""
+    path = folder / "problem.py"
+    path.write_bytes(text.encode())
+    return read_kernelbench_problem(path)
+
+
 @pytest.mark.parametrize(
     ("constructor", "given"), [("", []), (HELPED, [5])], ids=["none", "with another method"]
 )
 def test_kernels_are_built_when_the_model_is_constructed(
     constructor: str, given: list[int], tmp_path: Path
 ) -> None:
-    path = tmp_path / "problem.py"
-    path.write_text(PROBLEM.format(constructor=constructor, given=", ".join(map(str, given))))
-    text = render_planned(read_kernelbench_problem(path), "cpp", {})
+    problem = written(
+        PROBLEM.format(constructor=constructor, given=", ".join(map(str, given))), tmp_path
+    )
+    text = render_planned(problem, "cpp", {})
     space: dict[str, Any] = {}
     exec(compile(text, "<solution>", "exec"), space)
     built = []
@@ -262,9 +270,7 @@ MODULES = {
 def test_a_problem_is_rendered_however_it_is_written(
     text: str, tmp_path: Path, compiled_folder: Path
 ) -> None:
-    path = tmp_path / "problem.py"
-    path.write_bytes(text.encode())
-    problem = read_kernelbench_problem(path)
+    problem = written(text, tmp_path)
     rendered = render(problem, "cpp")
     planned = Planned(problem, "cpp", compiled_folder)
     assert planned.text == rendered
@@ -274,9 +280,8 @@ def test_a_problem_is_rendered_however_it_is_written(
 
 @pytest.mark.parametrize("layout", [*LAYOUTS])
 def test_a_layout_leaves_the_parts_of_a_model_apart(layout: str, tmp_path: Path) -> None:
-    path = tmp_path / "problem.py"
-    path.write_bytes(LAYOUTS[layout].encode())
-    inherited = "class ModelNew(Model)" in render_planned(read_kernelbench_problem(path), "cpp", {})
+    problem = written(LAYOUTS[layout], tmp_path)
+    inherited = "class ModelNew(Model)" in render_planned(problem, "cpp", {})
     assert inherited == (layout == "super by name, spaced")
 
 
@@ -285,10 +290,11 @@ def test_a_layout_leaves_the_parts_of_a_model_apart(layout: str, tmp_path: Path)
 def test_a_plain_argument_is_that_of_the_file(
     base: str, given: str, tmp_path: Path, compiled_folder: Path
 ) -> None:
-    path = tmp_path / "problem.py"
     model = MODEL.replace("(self):", "(self, config):").replace("nn.Module", base)
-    path.write_text(modelled("class Base(nn.Module):\n    pass\n" + model, f"[{given}]"))
-    planned = Planned(read_kernelbench_problem(path), "cpp", compiled_folder)
+    problem = written(
+        modelled("class Base(nn.Module):\n    pass\n" + model, f"[{given}]"), tmp_path
+    )
+    planned = Planned(problem, "cpp", compiled_folder)
     planned.check()
     model_new = planned.space["ModelNew"]
     model_new(config=eval(given))
@@ -303,11 +309,10 @@ def test_a_plain_argument_is_that_of_the_file(
 def test_other_arguments_are_what_get_init_inputs_makes(
     given: str, tmp_path: Path, compiled_folder: Path
 ) -> None:
-    path = tmp_path / "problem.py"
     before = "import numpy as np\nfrom types import SimpleNamespace as Space\n"
     model = MODEL.replace("(self):", "(self, config):")
-    path.write_text(modelled(before + model, f"[{given}]"))
-    Planned(read_kernelbench_problem(path), "cpp", compiled_folder).check()
+    problem = written(modelled(before + model, f"[{given}]"), tmp_path)
+    Planned(problem, "cpp", compiled_folder).check()
 
 
 @pytest.mark.parametrize("base", ["nn.Module", "Base"])
@@ -326,12 +331,11 @@ def test_other_arguments_are_what_get_init_inputs_makes(
 def test_another_argument_of_any_kind_is_refused(
     base: str, given: str, other: str, tmp_path: Path, compiled_folder: Path
 ) -> None:
-    path = tmp_path / "problem.py"
     before = "from types import SimpleNamespace as Space\nclass Base(nn.Module):\n    pass\n"
     before += "def halved(x):\n    return x / 2\ndef doubled(x):\n    return x * 2\n"
     model = MODEL.replace("(self):", "(self, config, more=2):").replace("nn.Module", base)
-    path.write_text(modelled(before + model, f"[{given}]"))
-    planned = Planned(read_kernelbench_problem(path), "cpp", compiled_folder)
+    problem = written(modelled(before + model, f"[{given}]"), tmp_path)
+    planned = Planned(problem, "cpp", compiled_folder)
     planned.check()
     own, another = (eval(text, planned.reference) for text in (given, other))
     model_new = planned.space["ModelNew"]
@@ -369,10 +373,9 @@ def test_what_forward_reads_of_the_model_is_what_its_constructor_left(
 
 
 def test_a_device_is_no_matter_of_the_file(tmp_path: Path, compiled_folder: Path) -> None:
-    path = tmp_path / "problem.py"
     model = MODEL.replace("(self):", "(self, first, device='cpu'):")
-    path.write_text(modelled(model, "[torch.device('cpu')]"))
-    planned = Planned(read_kernelbench_problem(path), "cpp", compiled_folder)
+    problem = written(modelled(model, "[torch.device('cpu')]"), tmp_path)
+    planned = Planned(problem, "cpp", compiled_folder)
     planned.check()
     planned.space["ModelNew"]("cuda:0", "cuda")
 
@@ -385,10 +388,8 @@ def test_a_device_is_no_matter_of_the_file(tmp_path: Path, compiled_folder: Path
     ],
 )
 def test_an_argument_that_no_text_tells_keeps_all_in_torch(given: str, tmp_path: Path) -> None:
-    path = tmp_path / "problem.py"
     model = "class Local:\n    pass\n" + MODEL.replace("(self):", "(self, config):")
-    path.write_text(modelled(model, f"[{given}]"))
-    text = render(read_kernelbench_problem(path), "cpp")
+    text = render(written(modelled(model, f"[{given}]"), tmp_path), "cpp")
     assert f"{STAYS}Model is made with a" in text
 
 
@@ -434,9 +435,7 @@ STATEMENTS = (
 
 @pytest.mark.parametrize("statement", STATEMENTS)
 def test_a_statement_that_binds_nothing_is_kept(statement: str, tmp_path: Path) -> None:
-    path = tmp_path / "problem.py"
-    path.write_text(sized(f"SIZE = 8\n{statement}"))
-    assert f"\n{statement}\n" in render(read_kernelbench_problem(path), "cpp")
+    assert f"\n{statement}\n" in render(written(sized(f"SIZE = 8\n{statement}"), tmp_path), "cpp")
 
 
 WITHOUT_GRAPH = {
@@ -498,10 +497,8 @@ def test_a_reason_stays_in_its_line(tmp_path: Path) -> None:
     "wrong", ["missing(x)", "self.missing(x)", "x if x.shape[0] == 3 else 1 / 0", "{}['key']"]
 )
 def test_a_problem_whose_forward_is_wrong_is_refused(wrong: str, tmp_path: Path) -> None:
-    path = tmp_path / "problem.py"
-    path.write_text(PLAIN.replace("torch.relu(x * self.w)", wrong))
     with pytest.raises(ProblemError, match=r"problem.py:12: model: its code raises \w+Error: "):
-        render(read_kernelbench_problem(path), "cpp")
+        render(written(PLAIN.replace("torch.relu(x * self.w)", wrong), tmp_path), "cpp")
 
 
 @pytest.mark.parametrize("error", ["RuntimeError", "TypeError"])

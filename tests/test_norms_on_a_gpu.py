@@ -4,7 +4,6 @@ tests/test_render_emulation.py has their arithmetic; blocks that wait for each o
 graphs need a device.
 """
 
-import importlib.util
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -14,6 +13,7 @@ import pytest
 
 from kernelgen.problem.library import load_problem
 from kernelgen.rendering.solution import render
+from kernelgen.solution.importing import import_file
 
 pytestmark = pytest.mark.gpu
 
@@ -52,11 +52,7 @@ def solution(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., ModuleTy
             overrides = {LENGTHS.get(name, "features"): value} if length else {}
             path: Path = folder / f"{key}.py"
             path.write_text(render(load_problem(name), overrides=overrides))
-            spec = importlib.util.spec_from_file_location(f"rendered_{key}", path)
-            assert spec is not None
-            assert spec.loader is not None
-            loaded[key] = importlib.util.module_from_spec(spec)
-            spec.loader.exec_module(loaded[key])
+            loaded[key] = import_file(f"rendered_{key}", path)
         return loaded[key]
 
     return load

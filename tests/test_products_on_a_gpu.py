@@ -5,7 +5,6 @@ have their arithmetic. Graphs need a device, and so does what its own instructio
 """
 
 import functools
-import importlib.util
 import logging
 import re
 from collections.abc import Callable
@@ -21,6 +20,7 @@ import torch
 from kernelgen.engines.product import claims
 from kernelgen.problem.library import load_problem
 from kernelgen.rendering.solution import render
+from kernelgen.solution.importing import import_file
 
 pytestmark = pytest.mark.gpu
 
@@ -90,12 +90,7 @@ def imported(name: str, folder: Path, sizes: dict[str, str] | None = None) -> Mo
     problem = msgspec.structs.replace(problem, model=re.sub(r"\.T\b", ".mT", problem.model))
     with mock.patch.object(claims, "_pays", return_value=True):  # however small it is
         path.write_text(render(problem, "cuda", sizes))
-    spec = importlib.util.spec_from_file_location(f"rendered_{name}", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return import_file(f"rendered_{name}", path)
 
 
 def laid_out(x: Any, layout: str) -> Any:

@@ -1,8 +1,6 @@
 """`kernelgen profile`, with a stand-in for ncu that runs the program and reports."""
 
 import json
-import os
-import sys
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -10,6 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 from click.testing import CliRunner, Result
+from tool_stand_in import StandIn, on_path
 
 from kernelgen.build import toolchain
 from kernelgen.cli import program
@@ -27,24 +26,9 @@ from kernelgen.sandbox.record import Limits, Plan
 HERE = Path(__file__).parent
 UNCONTAINED = Plan(level="none", landlock_abi=0, scratch=str(HERE / "unused"), limits=None)
 TINY = HERE / "problems" / "tiny_polynomial.yaml"
-FAKE = """\
-#!{python}
-import json, os, subprocess, sys
-from pathlib import Path
-
-here = Path(__file__).parent
-arguments = sys.argv[1:]
-start = arguments.index({python!r})
-options, command = arguments[:start], arguments[start:]
+REPORTS = """
 runs = sorted(here.glob("run_*.json"))
-seen = {{"options": options, "environment": dict(os.environ), "folder": os.getcwd()}}
-(here / f"run_{{len(runs)}}.json").write_text(json.dumps(seen))
-log = Path(options[options.index("--log-file") + 1])
-code = 0
-if (here / "idle").exists():
-    Path(command[-1], "called").touch()  # as the program does that has called forward
-else:
-    code = subprocess.run(command).returncode
+(here / f"run_{len(runs)}.json").write_text(seen)
 log.write_text((here / "report").read_text())
 sys.stdout.write((here / "printed").read_text())
 sys.exit(int((here / "code").read_text()) or code)
@@ -85,17 +69,12 @@ class ModelNew(nn.Module):
 """
 
 
-class FakeNcu:
-    """Stands for ncu on PATH.
-
-    With `idle` nothing runs the program, which takes seconds: it reports as if it had.
-    """
+class FakeNcu(StandIn):
+    """Stands for ncu on PATH."""
 
     def __init__(self, folder: Path, patch: pytest.MonkeyPatch) -> None:
-        self.folder, self._patch = folder, patch
-        self.path = folder / "ncu"
-        self.path.write_text(FAKE.format(python=sys.executable))
-        self.path.chmod(0o755)
+        super().__init__(folder / "ncu", REPORTS)
+        self._patch = patch
         self.says(report())
 
     def says(self, text: str, *, code: int = 0, printed: str = "") -> None:
@@ -106,7 +85,7 @@ class FakeNcu:
 
     def idle(self) -> None:
         """Only report from now on."""
-        (self.folder / "idle").touch()
+        super().idle()
         facts = Facts(device="cpu", minimal_bytes=1776)
         self._patch.setattr(profiling, "_rehearse", lambda *_: facts)
 
@@ -119,18 +98,13 @@ class FakeNcu:
 
 @pytest.fixture
 def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeNcu:
-    folder = tmp_path / "bin"
-    folder.mkdir()
-    for name in ("CUDA_HOME", "CUDA_PATH"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
     gpu = DeviceFacts(
         name="NVIDIA H200", compute_capability=(9, 0), sm_count=132, free_bytes=None,
         memory_bytes=150 << 30, driver="580.65.06",
     )  # fmt: skip
     monkeypatch.setattr(profiling, "survey_gpus", lambda: GpuSurvey(devices=(gpu,)))
     monkeypatch.setattr(profiling, "_DEVICE", "cpu")
-    return FakeNcu(folder, monkeypatch)
+    return FakeNcu(on_path(tmp_path / "bin", monkeypatch), monkeypatch)
 
 
 def profiled(

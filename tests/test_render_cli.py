@@ -19,7 +19,7 @@ from kernelgen.kernelbench.generated import Wanted, generated_files
 from kernelgen.problem.library import all_problems, load_problem
 from kernelgen.problem.record import Backend, Problem
 from kernelgen.rendering.files import write_if_different
-from kernelgen.rendering.solution import render
+from kernelgen.rendering.solution import render, render_reference
 
 
 @pytest.fixture(autouse=True)
@@ -172,10 +172,13 @@ def test_user_errors_are_left_to_the_group() -> None:
     assert isinstance(invoke("groupnorm", "--set", "nothing=1").exception, UserError)
 
 
+# A reference is written as a solution is, without a process that traces its Model.
+
+
 @pytest.mark.skipif(not Path("/dev/full").is_char_device(), reason="needs /dev/full")
 def test_a_full_disk_exits_with_3_and_one_line() -> None:
     Path("link.py").symlink_to("/dev/full")
-    done = run_program("render", "groupnorm", "-o", "link.py")
+    done = run_program("render", "groupnorm", "--reference", "-o", "link.py")
     assert done.returncode == ExitCode.GRADER_FAULT
     assert done.stderr == "error: the disk is full (writing link.py); make room and run again\n"
     assert Path("link.py").is_symlink()
@@ -185,24 +188,24 @@ def test_a_link_stays_and_its_file_is_replaced() -> None:
     Path("deep").mkdir()
     Path("deep/real.py").write_text("old\n")
     Path("link.py").symlink_to("deep/real.py")
-    assert invoke("groupnorm", "-o", "link.py").stderr == "link.py: written\n"
+    assert invoke("groupnorm", "--reference", "-o", "link.py").stderr == "link.py: written\n"
     assert Path("link.py").is_symlink()
-    assert Path("deep/real.py").read_text() == render(load_problem("groupnorm"))
+    assert Path("deep/real.py").read_text() == render_reference(load_problem("groupnorm"))
     assert [path.name for path in Path("deep").iterdir()] == ["real.py"]
-    assert invoke("groupnorm", "-o", "link.py").stderr == "link.py: unchanged\n"
+    assert invoke("groupnorm", "--reference", "-o", "link.py").stderr == "link.py: unchanged\n"
 
 
 def test_a_link_to_no_file_makes_that_file() -> None:
     Path("link.py").symlink_to("real.py")
-    assert invoke("groupnorm", "-o", "link.py").exit_code == 0
+    assert invoke("groupnorm", "--reference", "-o", "link.py").exit_code == 0
     assert Path("link.py").is_symlink()
-    assert Path("real.py").read_text() == render(load_problem("groupnorm"))
+    assert Path("real.py").read_text() == render_reference(load_problem("groupnorm"))
 
 
 def test_links_that_go_round_are_refused() -> None:
     Path("a.py").symlink_to("b.py")
     Path("b.py").symlink_to("a.py")
-    error = invoke("groupnorm", "-o", "a.py").exception
+    error = invoke("groupnorm", "--reference", "-o", "a.py").exception
     assert isinstance(error, UserError)
     assert "a.py: cannot be written: Too many levels of symbolic links" in str(error)
     assert Path("a.py").is_symlink()
@@ -212,12 +215,12 @@ def test_a_pipe_gets_the_text_and_is_not_read() -> None:
     os.mkfifo("pipe")
     with subprocess.Popen(["cat", "pipe"], stdout=subprocess.PIPE, text=True) as reader:
         try:
-            done = run_program("render", "groupnorm", "-o", "pipe")
+            done = run_program("render", "groupnorm", "--reference", "-o", "pipe")
             found, _ = reader.communicate(timeout=10)
         finally:
             reader.kill()
     assert (done.returncode, done.stderr) == (0, "pipe: written\n")
-    assert found == render(load_problem("groupnorm"))
+    assert found == render_reference(load_problem("groupnorm"))
     assert Path("pipe").is_fifo()
 
 

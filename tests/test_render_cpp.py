@@ -1,8 +1,6 @@
 """The C++ solutions, built and run on every case, against the reference in float64."""
 
-import importlib.util
 import warnings
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -12,6 +10,7 @@ from shipped import TEMPLATES
 
 from kernelgen.problem.record import Case, Problem
 from kernelgen.rendering.solution import render
+from kernelgen.solution.importing import import_file
 
 PROBLEMS = [problem for problem in SHIPPED if TEMPLATES[problem.name]]
 CASES = [
@@ -29,7 +28,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> dict[str, ModuleType]:
     for problem in PROBLEMS:
         path = folder / f"{problem.name}.py"
         path.write_text(render(problem, "cpp"))
-        modules[problem.name] = load(path)
+        modules[problem.name] = import_file(path.stem, path)
     return modules
 
 
@@ -39,15 +38,6 @@ def extension_folder(
 ) -> None:
     base = tmp_path_factory.getbasetemp() / "extensions"
     monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(base))
-
-
-def load(path: Path) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def reference(problem: Problem, case: Case) -> dict[str, Any]:

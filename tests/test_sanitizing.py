@@ -2,7 +2,6 @@
 
 import json
 import os
-import sys
 import time
 from pathlib import Path
 
@@ -10,6 +9,7 @@ import msgspec
 import pytest
 from click.testing import CliRunner
 from test_sanitizer_log import CLEAN, MEMCHECK, RACECHECK
+from tool_stand_in import StandIn, on_path
 from warm_lane import graded
 
 from kernelgen.build import toolchain
@@ -29,26 +29,12 @@ HERE = Path(__file__).parent
 UNCONTAINED = Plan(level="none", landlock_abi=0, scratch=str(HERE / "unused"), limits=None)
 PROBLEM = load_problem(HERE / "problems" / "tiny_polynomial.yaml")
 (SMALL,) = PROBLEM.cases
-FAKE = """\
-#!{python}
-import json, os, subprocess, sys
-from pathlib import Path
-
-here = Path(__file__).parent
-arguments = sys.argv[1:]
-start = arguments.index({python!r})
-options, command = arguments[:start], arguments[start:]
+REPORTS = """
 tool = options[options.index("--tool") + 1]
-seen = {{"options": options, "environment": dict(os.environ), "folder": os.getcwd()}}
-(here / f"{{tool}}.json").write_text(json.dumps(seen))
-code = 0
-if (here / "idle").exists():
-    Path(command[-1], "called").touch()  # as the program does that has called forward
-else:
-    code = subprocess.run(command).returncode
-report = here / f"{{tool}}.txt"
+(here / f"{tool}.json").write_text(seen)
+report = here / f"{tool}.txt"
 if report.exists():
-    Path(options[options.index("--log-file") + 1]).write_text(report.read_text())
+    log.write_text(report.read_text())
 sys.exit(code)
 """
 CANDIDATE = """\
@@ -65,27 +51,17 @@ class ModelNew(nn.Module):
 """
 
 
-class FakeSanitizer:
-    """Stands for compute-sanitizer on PATH.
-
-    With `idle` it does not run the program, which takes seconds, but reports as if it had.
-    """
+class FakeSanitizer(StandIn):
+    """Stands for compute-sanitizer on PATH."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.path = folder / "compute-sanitizer"
-        self.path.write_text(FAKE.format(python=sys.executable))
-        self.path.chmod(0o755)
+        super().__init__(folder / "compute-sanitizer", REPORTS)
         self.report(CLEAN["memcheck"], CLEAN["racecheck"])
 
     def report(self, memcheck: str, racecheck: str) -> None:
         """Say what its tools are to write."""
         (self.folder / "memcheck.txt").write_text(memcheck)
         (self.folder / "racecheck.txt").write_text(racecheck)
-
-    def idle(self) -> None:
-        """Only report from now on."""
-        (self.folder / "idle").touch()
 
     def seen(self, tool: str) -> dict[str, object]:
         """Return how a tool was called."""
@@ -95,12 +71,7 @@ class FakeSanitizer:
 
 @pytest.fixture
 def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeSanitizer:
-    folder = tmp_path / "bin"
-    folder.mkdir()
-    for name in ("CUDA_HOME", "CUDA_PATH"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
-    return FakeSanitizer(folder)
+    return FakeSanitizer(on_path(tmp_path / "bin", monkeypatch))
 
 
 def sanitized(

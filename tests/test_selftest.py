@@ -150,8 +150,8 @@ def test_without_a_gpu_cuda_candidates_are_left_out_with_the_reason() -> None:
 
 @pytest.mark.usefixtures("no_gpu")
 def test_a_selection_by_name_and_device() -> None:
-    named = select(SHIPPED, names=("hostile_tf32", "honest_soft*.py"), device="cpu")
-    assert [one.name for one in named.run] == ["honest_softmax.py", "hostile_tf32.py"]
+    named = select(SHIPPED, names=("hostile_changed_settings", "honest_soft*.py"), device="cpu")
+    assert [one.name for one in named.run] == ["honest_softmax.py", "hostile_changed_settings.py"]
     left_out = select(SHIPPED, names=("cuda/wrong_*",)).left_out
     assert {name.partition("_")[0] for name in left_out} == {"cuda/wrong"}
     with pytest.raises(UserError, match="no candidate matches --only nothing --device auto"):

@@ -6,17 +6,13 @@ from collections.abc import Iterator
 
 from kernelgen.build.toolchain import child_environment
 from kernelgen.child_python import WEAKENING
+from kernelgen.hardware.device import usable_cores
 from kernelgen.sandbox.environment import passed_on
 
 # The supervisor, the oracle, the candidate, and one to spare.
 _CORES_OF_A_TIMING = 4
 # glibc takes no larger one: what is larger than this is mapped anew in every process alike.
 _LARGEST_MMAP_THRESHOLD_BYTES = 32 << 20
-
-
-def cpu_threads() -> int:
-    """Return the number of threads that torch's CPU operations get, in every worker alike."""
-    return len(os.sched_getaffinity(0))
 
 
 def cores_aside() -> tuple[int, ...]:
@@ -47,7 +43,7 @@ def worker_environment() -> dict[str, str]:
     environment = child_environment(passed_on(os.environ))
     for name in WEAKENING:
         environment.pop(name, None)
-    environment["OMP_NUM_THREADS"] = str(cpu_threads())
+    environment["OMP_NUM_THREADS"] = str(usable_cores())
     # Keep freed memory for the next call. Otherwise the C library's allocator gives large outputs
     # back to the kernel or not depending on the process's history, and page faults, which take
     # longer than the work, are timed in one process and not in the other.

@@ -5,6 +5,7 @@ It is what torch.export gives before any decomposition, in records that need no 
 
 import math
 import re
+from collections import Counter
 from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any, Literal, TypeVar, cast
@@ -309,6 +310,12 @@ class Graph(msgspec.Struct, frozen=True, kw_only=True):
         for node in self.nodes:
             types |= node.types
         return types
+
+    @property
+    def readers(self) -> Counter[str]:
+        """How often each value is read or returned, by name."""
+        ends = (*self.outputs, *self.updates.values())
+        return Counter((*(name for node in self.nodes for name in node.reads), *ends))
 
 
 def is_plain(value: object) -> bool:

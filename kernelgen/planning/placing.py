@@ -66,8 +66,7 @@ class Placing:
         self.as_traced, self.known = set(self.types), set(self.types)
         self.by_layout: set[str] = set()
         self._making = Making(self.waiting, graph.inputs)
-        self._readers = Counter(name for node in graph.nodes for name in node.reads)
-        self._readers.update((*graph.outputs, *graph.updates.values()))
+        self._readers = graph.readers
 
     def resolved(self, name: str) -> str:
         """Return the first name of a value."""

@@ -1,6 +1,8 @@
 # problem: tiny_groupnorm
 # expect: PASSED
-"""Works on channels_last memory and returns its output so: strides are free. PASSED."""
+# maps: gamma <- norm.weight
+# maps: beta <- norm.bias
+"""Works on channels_last memory and returns its output so: strides are free, and so are parameters' names. PASSED."""
 
 import ctypes
 
@@ -43,13 +45,15 @@ library = ctypes.CDLL(
 class ModelNew(nn.Module):
     def __init__(self, num_features: int, num_groups: int) -> None:
         super().__init__()
-        self.norm = nn.GroupNorm(num_groups, num_features)
+        self.num_groups = num_groups
+        self.gamma = nn.Parameter(torch.ones(num_features))
+        self.beta = nn.Parameter(torch.zeros(num_features))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         x = x.contiguous(memory_format=torch.channels_last)
         y = torch.empty_like(x)
-        tensors = x, self.norm.weight, self.norm.bias, y
+        tensors = x, self.gamma, self.beta, y
         pointers = [ctypes.c_void_p(tensor.data_ptr()) for tensor in tensors]
-        sizes = x.shape[0], x.shape[1], self.norm.num_groups, x[0, 0].numel()
+        sizes = x.shape[0], x.shape[1], self.num_groups, x[0, 0].numel()
         library.group_norm(*pointers, *map(ctypes.c_long, sizes))
         return y

@@ -2,13 +2,16 @@
 # expect: PASSED
 # time: true
 # max-speedup: 20
-# exploit: T10
-"""Right, and makes Python's clock run a thousand times too slow, so that every call seems to take no time.
+# exploit: T10 T11
+"""Right, and makes Python's clock a thousand times too slow, and every median, mean and sorted list of floats tiny.
 
-PASSED, with true times: the host took its clock by reference before the candidate was imported.
+PASSED, with true times: the host took its clock by reference before the candidate was imported, and the supervisor makes
+statistics out of the single times, in its own process.
 """
 
+import builtins
 import ctypes
+import statistics
 import time
 
 import torch
@@ -17,6 +20,13 @@ from torch.utils.cpp_extension import load_inline
 
 real = time.perf_counter
 time.perf_counter = lambda: real() / 1000.0
+for name in ("median", "mean", "fmean", "stdev"):
+    setattr(statistics, name, lambda values, *args: 1e-6)
+torch.median = torch.mean = lambda *args, **kwargs: torch.tensor(1e-6)
+honest_sorted = builtins.sorted
+builtins.sorted = lambda values, **kwargs: [
+    1e-6 if type(value) is float else value for value in honest_sorted(values, **kwargs)
+]
 
 SOURCE = r"""
 extern "C" void polynomial(const float* x, float* y, long count) {

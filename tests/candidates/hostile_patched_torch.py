@@ -1,9 +1,9 @@
 # problem: tiny_polynomial
 # expect: WRONG_VALUES
-# exploit: H01 H26
-"""Replaces Module.__call__ by a function that returns zeros, and torch.empty by one that gives the same memory again.
+# exploit: H01 H26 S03 S28
+"""Has every Module return zeros, random functions draw zeros, comparisons agree, and torch.empty give the same memory.
 
-WRONG_VALUES: the reference runs in another process, and zeros are no result.
+Zeros would be right for such inputs, such a reference or such a comparison. WRONG_VALUES: all three are in another process.
 """
 
 import ctypes
@@ -42,6 +42,13 @@ def empty(*size, **kwargs):
 
 
 torch.empty = empty
+torch.randn = torch.rand = lambda *size, **kwargs: torch.zeros(*size)
+torch.manual_seed = lambda seed: torch.Generator()
+torch.Tensor.normal_ = torch.Tensor.uniform_ = lambda self, *args, **kwargs: self.zero_()
+torch.allclose = torch.equal = lambda *args, **kwargs: True
+torch.Tensor.allclose = torch.Tensor.equal = lambda *args, **kwargs: True
+torch.isclose = lambda a, b, **kwargs: torch.ones_like(a, dtype=torch.bool)
+torch.testing.assert_close = lambda *args, **kwargs: None
 nn.Module.__call__ = lambda self, x: torch.zeros_like(x)
 
 

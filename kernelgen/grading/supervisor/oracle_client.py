@@ -7,13 +7,14 @@ from typing import Any
 
 import msgspec
 
-from kernelgen.grading.launch import cpu_threads, trusted_environment
+from kernelgen.grading.launch import trusted_environment
 from kernelgen.grading.supervisor.explain import explain_end, judge_over_limit
 from kernelgen.grading.supervisor.servers import WorkerGone
 from kernelgen.grading.supervisor.workers import ForkServer, Worker, cache_folders
 from kernelgen.grading.verdict import Judged, Owner, Status
 from kernelgen.grading.wire import messages as m
 from kernelgen.grading.wire.channel import ChannelGarbage
+from kernelgen.hardware.device import usable_cores
 from kernelgen.problem.record import Device, Problem
 from kernelgen.sandbox.watch import OverLimit
 
@@ -34,7 +35,7 @@ def oracle_setup(problem: Problem, device: Device, memory_limit_bytes: int | Non
         batch_independent=problem.batch_independent,
         seed=secrets.token_hex(16),
         memory_limit_bytes=memory_limit_bytes,
-        threads=cpu_threads(),
+        threads=usable_cores(),
     )
 
 

@@ -227,7 +227,8 @@ class Oracles:
         at_once = cheap or self.lock.is_mine
 
         def may_take() -> bool:
-            return self._stopped or self._is_idle(key) or not self._live[key] or at_once
+            idle = any(of == key for of, _ in self._idle)
+            return self._stopped or idle or not self._live[key] or at_once
 
         told = False
         while True:
@@ -280,9 +281,6 @@ class Oracles:
             no_room = isinstance(failed, Judged) and failed.status is Status.OUT_OF_MEMORY
             return "" if no_room else str(failed)
         return ""
-
-    def _is_idle(self, key: str) -> bool:
-        return any(of == key for of, _ in self._idle)
 
     def _start(self, key: str, environment: Mapping[str, str]) -> OracleClient:
         try:

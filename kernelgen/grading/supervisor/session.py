@@ -10,7 +10,7 @@ import msgspec
 from kernelgen.build.prebuild import Prebuilt
 from kernelgen.build.toolchain import find_compiler, find_toolkit
 from kernelgen.errors import KernelgenFault, ToolchainError
-from kernelgen.grading.launch import cores_aside, cpu_threads
+from kernelgen.grading.launch import cores_aside
 from kernelgen.grading.options import BASELINES, wanted_baselines
 from kernelgen.grading.supervisor.blame import reconsider
 from kernelgen.grading.supervisor.calls import CaseCalls, Task
@@ -28,7 +28,7 @@ from kernelgen.grading.tools.sanitizer import can_sanitize, sanitize
 from kernelgen.grading.tools.workplace import Workplace
 from kernelgen.grading.verdict import BuildRecord, Judged, Status
 from kernelgen.grading.wire import messages as m
-from kernelgen.hardware.device import VISIBLE_GPUS, capability_of, visible_gpus
+from kernelgen.hardware.device import VISIBLE_GPUS, capability_of, usable_cores, visible_gpus
 from kernelgen.problem.record import Case
 from kernelgen.sandbox.record import Containment, Plan
 from kernelgen.solution.file import SolutionFile
@@ -244,7 +244,7 @@ class Session:
                 file_name=self._solution.name,
                 text=self._solution.text,
                 device=self._device,
-                threads=cpu_threads(),
+                threads=usable_cores(),
                 ready=self._prebuilt.ready,
                 lent=lent_to(self._solution.text, self._problem.module_source).source,
             ),

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from kernelgen.grading.launch import cpu_threads
+from kernelgen.hardware.device import usable_cores
 from kernelgen.problem.record import Device, Precision, Problem
 from kernelgen.solution.file import SolutionFile
 from kernelgen.solution.importing import import_file
@@ -53,7 +53,7 @@ def write_request(
         reference="reference_of_the_case.py",
         lent=lent_to(solution.text, problem.module_source).source,
         device=device,
-        threads=cpu_threads(),
+        threads=usable_cores(),
         precision=problem.precision,
     )
     (folder / request.candidate).write_text(solution.text, encoding="utf-8")

@@ -1,6 +1,6 @@
 """Recurrences that a Model writes as a loop over steps, as torch's operator for all steps."""
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -68,8 +68,7 @@ class _Loops:
     def __init__(self, graph: Graph) -> None:
         self._graph, self._types = graph, graph.types
         self._nodes = {node.name: node for node in graph.nodes}
-        self._readers = Counter(name for node in graph.nodes for name in node.reads)
-        self._readers.update((*graph.outputs, *graph.updates.values()))
+        self._readers = graph.readers
         # The parts of each node of several results.
         self._parts: dict[str, dict[Argument, Reference]] = defaultdict(dict)
         for node in graph.nodes:
@@ -289,26 +288,16 @@ class _Loops:
         parts, along = node.arguments.get("tensors"), node.arguments.get("dim")
         if node.aten != "stack.default" or not isinstance(parts, tuple) or along not in {0, 1}:
             return None
-        layers = [self._nodes.get(name) for name in node.reads]
-        layer = layers[0]
-        first = (
-            None if layer is None else (layer.arguments.get("weight"), layer.arguments.get("bias"))
-        )
-        is_layer = first is not None and all(
-            one is not None
-            and one.aten == _LINEAR
-            and (one.arguments["weight"], one.arguments.get("bias")) == first
-            for one in layers
-        )
-        values = (
-            [one.arguments["input"] for one in layers if one is not None] if is_layer else parts
-        )
-        place = self._sequence(list(values))
+        made = [one for name in node.reads if (one := self._nodes.get(name)) is not None]
+        layers = [one.arguments for one in made if one.aten == _LINEAR]
+        weights = {(one["weight"], one.get("bias")) for one in layers}
+        is_layer = len(layers) == len(parts) and len(weights) == 1
+        place = self._sequence([one["input"] for one in layers] if is_layer else list(parts))
         if place is None or place not in self._places.values():
             return None
         value = Reference(place.of)
-        if is_layer and first is not None:
-            weight, bias = first
+        if is_layer:
+            ((weight, bias),) = weights
             shape = (*self._types[place.of].shape[:2], b.type_of(weight).shape[0])
             value = b.emit(_LINEAR, {"input": value, "weight": weight, "bias": bias}, shape)
         if along == place.dim:

@@ -76,8 +76,7 @@ class _Means:
         self._inputs = {one.name: {one.name} for one in graph.inputs if one.kind == "input"}
         read = (name for n in graph.nodes if n.aten in REDUCTIONS for name in n.reads)
         self._gathered = Counter(read)
-        self._reads = Counter(name for node in graph.nodes for name in node.reads)
-        self._reads.update((*graph.outputs, *graph.updates.values()))
+        self._reads = graph.readers
 
     def become(self, node: Node, b: Builder) -> list[Node]:
         """Return the nodes in place of one."""

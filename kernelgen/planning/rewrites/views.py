@@ -7,7 +7,6 @@ what they read is looked at so. The same goes for what is computed, looked at wi
 repeated by the operator that reads it.
 """
 
-from collections import Counter
 from math import prod
 
 import msgspec
@@ -98,8 +97,7 @@ class _Views:
         self._nodes: dict[str, Node] = {}
         self._in_parts: dict[tuple[str, _Split], str] = {}
         self._home: dict[str, _Split] = {}  # of a value that is computed in parts
-        self._readers = Counter(name for node in graph.nodes for name in node.reads)
-        self._readers.update((*graph.outputs, *graph.updates.values()))
+        self._readers = graph.readers
 
     def graph(self) -> Graph:
         for node in self._graph.nodes:

@@ -1,6 +1,11 @@
 # problem: tiny_groupnorm
 # expect: PASSED
-"""Reads weight and bias from constant memory, and its input by its strides. PASSED."""
+# maps: scale <- norm.weight
+# maps: shift <- norm.bias
+"""Reads weight and bias, under names of its own, from constant memory, and its input by its strides.
+
+It returns its output in the channels-last layout. PASSED: strides and parameters' names are free.
+"""
 
 import ctypes
 
@@ -73,10 +78,12 @@ def launch(name: str, *arguments: torch.Tensor | int) -> None:
 class ModelNew(nn.Module):
     def __init__(self, num_features: int, num_groups: int) -> None:
         super().__init__()
-        self.norm = nn.GroupNorm(num_groups, num_features)
+        self.groups = num_groups
+        self.scale = nn.Parameter(torch.ones(num_features))
+        self.shift = nn.Parameter(torch.zeros(num_features))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         y = torch.empty(x.shape, device=x.device)
-        sizes = *x.shape[:2], self.norm.num_groups, *x.shape[2:], *x.stride()
-        launch("group_norm", x, self.norm.weight, self.norm.bias, y, *sizes)
-        return y
+        sizes = *x.shape[:2], self.groups, *x.shape[2:], *x.stride()
+        launch("group_norm", x, self.scale, self.shift, y, *sizes)
+        return y.contiguous(memory_format=torch.channels_last)

@@ -1,6 +1,6 @@
 # problem: tiny_polynomial
 # expect: PASSED
-"""Waits for the device before and after its kernel, which costs it time and nothing else. PASSED."""
+"""Waits for the device and brackets its kernel, which prints a line, with events of its own. PASSED."""
 
 import ctypes
 
@@ -10,9 +10,11 @@ from torch.utils.cpp_extension import load_inline
 
 SOURCE = r"""
 #include <cuda_runtime.h>
+#include <cstdio>
 
 __global__ void polynomial_kernel(const float* x, float* y, long count) {
   const long i = blockIdx.x * long(blockDim.x) + threadIdx.x;
+  if (i == 0) printf("working on %ld elements\n", count);
   if (i < count) y[i] = x[i] * x[i] + x[i];
 }
 
@@ -39,9 +41,16 @@ def polynomial(x: torch.Tensor) -> torch.Tensor:
     return y
 
 
+spans = []
+
+
 class ModelNew(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
+        before, after = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         torch.cuda.synchronize()
+        before.record()
         y = polynomial(x)
+        after.record()
         torch.cuda.synchronize()
+        spans.append((before, after))
         return y

@@ -1,9 +1,12 @@
 # problem: tiny_polynomial
-# expect: WRONG_VALUES
-# exploit: H01
-"""Replaces torch's comparisons by ones that always agree, and returns ones.
+# expect: PASSED
+# warning: cudnn_conv_tf32
+# warning: autocast_cpu
+# warning: threads
+# exploit: H26 T30
+"""Turns on TF32 and float64 at import, and in forward cuDNN's TF32, autocast and other threads, for good.
 
-WRONG_VALUES: nothing is compared in the candidate's process.
+All is put back before each call: PASSED, at the pinned precision, with a warning of what forward changed.
 """
 
 import ctypes
@@ -12,10 +15,8 @@ import torch
 import torch.nn as nn
 from torch.utils.cpp_extension import load_inline
 
-torch.allclose = torch.equal = lambda *args, **kwargs: True
-torch.Tensor.allclose = torch.Tensor.equal = lambda *args, **kwargs: True
-torch.isclose = lambda a, b, **kwargs: torch.ones_like(a, dtype=torch.bool)
-torch.testing.assert_close = lambda *args, **kwargs: None
+torch.backends.cuda.matmul.allow_tf32 = True
+torch.set_default_dtype(torch.float64)
 
 SOURCE = r"""
 extern "C" void polynomial(const float* x, float* y, long count) {
@@ -38,5 +39,7 @@ def polynomial(x: torch.Tensor) -> torch.Tensor:
 
 class ModelNew(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        polynomial(x)
-        return torch.ones_like(x)
+        torch.backends.cudnn.allow_tf32 = True
+        torch.autocast("cpu", torch.bfloat16).__enter__()
+        torch.set_num_threads(7)
+        return polynomial(x)

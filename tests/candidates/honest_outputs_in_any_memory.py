@@ -1,7 +1,9 @@
 # problem: tiny_two_outputs
-# expect: WRONG_STRUCTURE
-# reason: tuple of 2
-"""Returns the first of two outputs alone. WRONG_STRUCTURE."""
+# expect: PASSED
+"""Returns a list for a tuple: a lazily negated view that requires gradients, and every second element of turned memory.
+
+PASSED: strides are free, and so are list and tuple. The gaps hold NaN; the view's bytes are those of -sums.
+"""
 
 import ctypes
 
@@ -29,8 +31,11 @@ library = ctypes.CDLL(
 
 
 class ModelNew(nn.Module):
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def forward(self, x: torch.Tensor) -> list[torch.Tensor]:
+        x = x.contiguous()
         sums, squares = torch.empty(x.shape[0]), torch.empty_like(x)
         pointers = [ctypes.c_void_p(tensor.data_ptr()) for tensor in (x, sums, squares)]
         library.sums_and_squares(*pointers, *map(ctypes.c_long, x.shape))
-        return sums
+        wide = torch.full((2 * x.shape[1], x.shape[0]), float("nan")).t()
+        wide[:, ::2] = squares
+        return [torch._neg_view(-sums).requires_grad_(), wide[:, ::2]]
