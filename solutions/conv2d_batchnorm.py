@@ -2,7 +2,7 @@
 # problem: conv2d_batchnorm
 # source: conv2d_batchnorm.yaml (sha256 44badd81d483b4eb)
 # backend: cuda, sm_90a
-# templates: frame/head.py.jinja (sha256 b0ccba996c8a770e)
+# templates: frame/head.py.jinja (sha256 335f35911d0ea240)
 # render again: kernelgen render conv2d_batchnorm
 """2-D convolution, BatchNorm2d in training mode, then a factor.
 

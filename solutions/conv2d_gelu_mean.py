@@ -2,7 +2,7 @@
 # problem: conv2d_gelu_mean
 # source: conv2d_gelu_mean.yaml (sha256 ab69fead7cd7dee2)
 # backend: cuda, sm_90a
-# templates: frame/head.py.jinja (sha256 b52cf567c87975a5)
+# templates: frame/head.py.jinja (sha256 00820378adaa03fa)
 # render again: kernelgen render conv2d_gelu_mean
 """2-D convolution, GELU, then the mean of each channel's pixels.
 

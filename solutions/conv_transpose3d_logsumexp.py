@@ -2,7 +2,7 @@
 # problem: conv_transpose3d_logsumexp
 # source: conv_transpose3d_logsumexp.yaml (sha256 d4cf399058e644da)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 b52cf567c87975a5)
+# templates: frame/head.py.jinja (sha256 00820378adaa03fa)
 # render again: kernelgen render conv_transpose3d_logsumexp
 """3-D transposed convolution of stride 2, logsumexp of the channels, gated and clamped.
 
