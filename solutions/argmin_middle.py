@@ -2,7 +2,7 @@
 # problem: argmin_middle
 # source: argmin_middle.yaml (sha256 218a9d97312c648d)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 1ec400a96402e240)
+# templates: frame/head.py.jinja (sha256 1ce0183a12f3a92f)
 # render again: kernelgen render argmin_middle
 """index of the minimum over dimension 1.
 

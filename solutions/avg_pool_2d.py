@@ -2,7 +2,7 @@
 # problem: avg_pool_2d
 # source: avg_pool_2d.yaml (sha256 7bbe988d5860cc67)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 d7ff9a63d52fb148)
+# templates: frame/head.py.jinja (sha256 0eed2a9e6508afd6)
 # render again: kernelgen render avg_pool_2d
 """2-D average pooling of windows side by side.
 

@@ -2,7 +2,7 @@
 # problem: batchnorm
 # source: batchnorm.yaml (sha256 002aacb95364d5dd)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 fee72c8583f413f3)
+# templates: frame/head.py.jinja (sha256 a940d05a28269a51)
 # render again: kernelgen render batchnorm
 """BatchNorm2d in training mode, which updates its running statistics.
 

@@ -2,7 +2,7 @@
 # problem: cross_entropy
 # source: cross_entropy.yaml (sha256 18b6f2a2254b92b5)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 2e9ced4c309d859b)
+# templates: frame/head.py.jinja (sha256 a6c0d15184bc31d8)
 # render again: kernelgen render cross_entropy
 """cross entropy of logits and class indices.
 

@@ -2,7 +2,7 @@
 # problem: cumprod
 # source: cumprod.yaml (sha256 0537db9810ef38a6)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 cf723e69c1fdc5ba)
+# templates: frame/head.py.jinja (sha256 ff821f0df0b7ed82)
 # render again: kernelgen render cumprod
 """cumulative product along dimension 1.
 

@@ -2,7 +2,7 @@
 # problem: cumsum
 # source: cumsum.yaml (sha256 d581445454dc1d81)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 cf723e69c1fdc5ba)
+# templates: frame/head.py.jinja (sha256 ff821f0df0b7ed82)
 # render again: kernelgen render cumsum
 """cumulative sum along dimension 1.
 

@@ -2,7 +2,7 @@
 # problem: cumsum_exclusive
 # source: cumsum_exclusive.yaml (sha256 ad86ee2648263b07)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 cf723e69c1fdc5ba)
+# templates: frame/head.py.jinja (sha256 ff821f0df0b7ed82)
 # render again: kernelgen render cumsum_exclusive
 """cumulative sum along dimension 1 without the element itself.
 

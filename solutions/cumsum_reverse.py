@@ -2,7 +2,7 @@
 # problem: cumsum_reverse
 # source: cumsum_reverse.yaml (sha256 d46a1aa8e07eb854)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 cf723e69c1fdc5ba)
+# templates: frame/head.py.jinja (sha256 ff821f0df0b7ed82)
 # render again: kernelgen render cumsum_reverse
 """cumulative sum along dimension 1 from its end.
 

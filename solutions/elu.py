@@ -2,7 +2,7 @@
 # problem: elu
 # source: elu.yaml (sha256 8c40ad8e7d286909)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 fb47a147a6f2f6fc)
+# templates: frame/head.py.jinja (sha256 e2161654391da3ea)
 # render again: kernelgen render elu
 """ELU, element by element.
 

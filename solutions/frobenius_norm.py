@@ -2,7 +2,7 @@
 # problem: frobenius_norm
 # source: frobenius_norm.yaml (sha256 d6daa137c147d958)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 fbc20b9a871f8214)
+# templates: frame/head.py.jinja (sha256 89327d25d1d05bea)
 # render again: kernelgen render frobenius_norm
 """x divided by its Frobenius norm.
 

@@ -2,7 +2,7 @@
 # problem: gelu
 # source: gelu.yaml (sha256 d257a677875d4570)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 be207ae19e78fa06)
+# templates: frame/head.py.jinja (sha256 6594ec319b485c95)
 # render again: kernelgen render gelu
 """GELU by erf, element by element.
 

@@ -2,7 +2,7 @@
 # problem: hardsigmoid
 # source: hardsigmoid.yaml (sha256 545ed37101c1f8c4)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 be207ae19e78fa06)
+# templates: frame/head.py.jinja (sha256 6594ec319b485c95)
 # render again: kernelgen render hardsigmoid
 """HardSigmoid, element by element.
 

@@ -2,7 +2,7 @@
 # problem: hardtanh
 # source: hardtanh.yaml (sha256 51f49bd64b68621d)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 be207ae19e78fa06)
+# templates: frame/head.py.jinja (sha256 6594ec319b485c95)
 # render again: kernelgen render hardtanh
 """HardTanh between -1 and 1, element by element.
 

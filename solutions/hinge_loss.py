@@ -2,7 +2,7 @@
 # problem: hinge_loss
 # source: hinge_loss.yaml (sha256 9a29d5fd064ec2d2)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 53a337a10a8433fb)
+# templates: frame/head.py.jinja (sha256 ac8ebd39cbd3f0a4)
 # render again: kernelgen render hinge_loss
 """hinge loss.
 

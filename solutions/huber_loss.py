@@ -2,7 +2,7 @@
 # problem: huber_loss
 # source: huber_loss.yaml (sha256 6c0ee69778e7aab0)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 9fe8fa34d5aa5b1a)
+# templates: frame/head.py.jinja (sha256 3d9fbfc0862e49db)
 # render again: kernelgen render huber_loss
 """Huber loss (smooth L1 with beta 1).
 

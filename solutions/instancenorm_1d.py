@@ -2,7 +2,7 @@
 # problem: instancenorm_1d
 # source: instancenorm_1d.yaml (sha256 22fffade84e3c404)
 # backend: cuda, sm_90a
-# templates: frame/head.py.jinja (sha256 67240d45f7e5a45a)
+# templates: frame/head.py.jinja (sha256 16de1ef9c850cbcf)
 # schedule: threads=1024 items=32
 # render again: kernelgen render instancenorm_1d
 """InstanceNorm1d without affine parameters or running statistics.

@@ -2,7 +2,7 @@
 # problem: kl_div
 # source: kl_div.yaml (sha256 bdf713384af0690e)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 2e9ced4c309d859b)
+# templates: frame/head.py.jinja (sha256 a6c0d15184bc31d8)
 # render again: kernelgen render kl_div
 """Kullback-Leibler divergence of two distributions a row.
 

@@ -2,7 +2,7 @@
 # problem: layernorm
 # source: layernorm.yaml (sha256 a1349057673b5b7f)
 # backend: cuda, sm_90a
-# templates: frame/head.py.jinja (sha256 67240d45f7e5a45a)
+# templates: frame/head.py.jinja (sha256 16de1ef9c850cbcf)
 # schedule: threads=448 ahead=5
 # render again: kernelgen render layernorm
 """LayerNorm over three trailing dimensions with an affine map for each element.

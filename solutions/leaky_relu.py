@@ -2,7 +2,7 @@
 # problem: leaky_relu
 # source: leaky_relu.yaml (sha256 0a4ee2db4b95fe4c)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 fb47a147a6f2f6fc)
+# templates: frame/head.py.jinja (sha256 e2161654391da3ea)
 # render again: kernelgen render leaky_relu
 """LeakyReLU, element by element.
 

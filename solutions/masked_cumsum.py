@@ -2,7 +2,7 @@
 # problem: masked_cumsum
 # source: masked_cumsum.yaml (sha256 c83d0dc153018f7d)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 83c0ec30b17b3802)
+# templates: frame/head.py.jinja (sha256 f9d772840406284c)
 # render again: kernelgen render masked_cumsum
 """cumulative sum along dimension 1 of what a mask leaves.
 

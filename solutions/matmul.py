@@ -2,7 +2,7 @@
 # problem: matmul
 # source: matmul.yaml (sha256 6559d7e5f7031c9c)
 # backend: cuda, sm_90a
-# templates: frame/head.py.jinja (sha256 9735fdd80244785d)
+# templates: frame/head.py.jinja (sha256 fb9939796a11a9f9)
 # schedule: tile_columns=128 group_rows=8
 # render again: kernelgen render matmul
 """Product of two square matrices.

@@ -2,7 +2,7 @@
 # problem: matmul_add_gelu
 # source: matmul_add_gelu.yaml (sha256 7a9232b0e2be1d8b)
 # backend: cuda, sm_90a
-# templates: frame/head.py.jinja (sha256 2761cfd4646aa9c1)
+# templates: frame/head.py.jinja (sha256 51b92b43a07a9872)
 # schedule: tile_columns=128 group_rows=8
 # render again: kernelgen render matmul_add_gelu
 """Product of two matrices, plus a third, then GELU.

@@ -2,7 +2,7 @@
 # problem: matmul_batched
 # source: matmul_batched.yaml (sha256 f9bcf684669a822e)
 # backend: cuda, sm_90a
-# templates: frame/head.py.jinja (sha256 0b077f3ba95a4343)
+# templates: frame/head.py.jinja (sha256 1aa2605698b6998f)
 # schedule: tile_columns=128 group_rows=8
 # render again: kernelgen render matmul_batched
 """Batch of products of matrices.

@@ -2,7 +2,7 @@
 # problem: matmul_narrow
 # source: matmul_narrow.yaml (sha256 65f1c9b5935f6bda)
 # backend: cuda, sm_90a
-# templates: frame/head.py.jinja (sha256 9735fdd80244785d)
+# templates: frame/head.py.jinja (sha256 fb9939796a11a9f9)
 # render again: kernelgen render matmul_narrow
 """Product of a large and a narrow matrix.
 

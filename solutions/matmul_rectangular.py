@@ -2,7 +2,7 @@
 # problem: matmul_rectangular
 # source: matmul_rectangular.yaml (sha256 72165971d78c1230)
 # backend: cuda, sm_90a
-# templates: frame/head.py.jinja (sha256 9735fdd80244785d)
+# templates: frame/head.py.jinja (sha256 fb9939796a11a9f9)
 # schedule: tile_columns=128 group_rows=8
 # render again: kernelgen render matmul_rectangular
 """Product of two matrices of different shapes.

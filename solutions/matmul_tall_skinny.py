@@ -2,7 +2,7 @@
 # problem: matmul_tall_skinny
 # source: matmul_tall_skinny.yaml (sha256 cc3f68b3c9a78e7e)
 # backend: cuda, sm_90a
-# templates: frame/head.py.jinja (sha256 9735fdd80244785d)
+# templates: frame/head.py.jinja (sha256 fb9939796a11a9f9)
 # render again: kernelgen render matmul_tall_skinny
 """Product of a tall and a wide matrix.
 

@@ -2,7 +2,7 @@
 # problem: matmul_transposed_both
 # source: matmul_transposed_both.yaml (sha256 95871fc9a9d92b23)
 # backend: cuda, sm_90a
-# templates: frame/head.py.jinja (sha256 9735fdd80244785d)
+# templates: frame/head.py.jinja (sha256 fb9939796a11a9f9)
 # schedule: tile_columns=128 group_rows=8
 # render again: kernelgen render matmul_transposed_both
 """Product of the transposes of two matrices.

@@ -2,7 +2,7 @@
 # problem: matmul_transposed_left
 # source: matmul_transposed_left.yaml (sha256 781f748b0ada6fd0)
 # backend: cuda, sm_90a
-# templates: frame/head.py.jinja (sha256 9735fdd80244785d)
+# templates: frame/head.py.jinja (sha256 fb9939796a11a9f9)
 # schedule: tile_columns=128 group_rows=8
 # render again: kernelgen render matmul_transposed_left
 """Product of the transpose of a matrix and another.

@@ -2,7 +2,7 @@
 # problem: matmul_vector
 # source: matmul_vector.yaml (sha256 7aa27bbaf054eb27)
 # backend: cuda, sm_90a
-# templates: frame/head.py.jinja (sha256 9735fdd80244785d)
+# templates: frame/head.py.jinja (sha256 fb9939796a11a9f9)
 # render again: kernelgen render matmul_vector
 """Product of a matrix and a vector.
 

@@ -2,7 +2,7 @@
 # problem: max_middle
 # source: max_middle.yaml (sha256 20f37c45e11ddd34)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 1ec400a96402e240)
+# templates: frame/head.py.jinja (sha256 1ce0183a12f3a92f)
 # render again: kernelgen render max_middle
 """maximum over dimension 1.
 

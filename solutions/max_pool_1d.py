@@ -2,7 +2,7 @@
 # problem: max_pool_1d
 # source: max_pool_1d.yaml (sha256 9935d865e3948237)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 d7ff9a63d52fb148)
+# templates: frame/head.py.jinja (sha256 0eed2a9e6508afd6)
 # render again: kernelgen render max_pool_1d
 """1-D max pooling with padding and dilation.
 

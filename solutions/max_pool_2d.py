@@ -2,7 +2,7 @@
 # problem: max_pool_2d
 # source: max_pool_2d.yaml (sha256 c4d497bf43d5ded1)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 d7ff9a63d52fb148)
+# templates: frame/head.py.jinja (sha256 0eed2a9e6508afd6)
 # render again: kernelgen render max_pool_2d
 """2-D max pooling with padding and stride 1.
 

@@ -2,7 +2,7 @@
 # problem: mean_middle
 # source: mean_middle.yaml (sha256 76336ccb26918906)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 1ec400a96402e240)
+# templates: frame/head.py.jinja (sha256 1ce0183a12f3a92f)
 # render again: kernelgen render mean_middle
 """mean over dimension 1.
 

@@ -2,7 +2,7 @@
 # problem: min_middle
 # source: min_middle.yaml (sha256 cfb9f133f00728f4)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 1ec400a96402e240)
+# templates: frame/head.py.jinja (sha256 1ce0183a12f3a92f)
 # render again: kernelgen render min_middle
 """minimum over dimension 1.
 

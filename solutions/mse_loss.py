@@ -2,7 +2,7 @@
 # problem: mse_loss
 # source: mse_loss.yaml (sha256 c769b8e33c8ec0d5)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 9fe8fa34d5aa5b1a)
+# templates: frame/head.py.jinja (sha256 3d9fbfc0862e49db)
 # render again: kernelgen render mse_loss
 """mean squared error.
 

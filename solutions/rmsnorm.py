@@ -2,7 +2,7 @@
 # problem: rmsnorm
 # source: rmsnorm.yaml (sha256 f46cc0049780c4dd)
 # backend: cuda, sm_90a
-# templates: frame/head.py.jinja (sha256 67240d45f7e5a45a)
+# templates: frame/head.py.jinja (sha256 16de1ef9c850cbcf)
 # schedule: items=16
 # render again: kernelgen render rmsnorm
 """RMSNorm over the last dimension with a weight for each element.

@@ -2,7 +2,7 @@
 # problem: rmsnorm_channels
 # source: rmsnorm_channels.yaml (sha256 7dc3d2fe3c93381d)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 f1116666a0ca9b68)
+# templates: frame/head.py.jinja (sha256 fe97f7412928b1c1)
 # render again: kernelgen render rmsnorm_channels
 """RMSNorm over the channels of each pixel, without a weight.
 

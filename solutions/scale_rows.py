@@ -2,7 +2,7 @@
 # problem: scale_rows
 # source: scale_rows.yaml (sha256 b026d003429c7218)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 5a01678aef76b995)
+# templates: frame/head.py.jinja (sha256 0a445a89cb5326eb)
 # render again: kernelgen render scale_rows
 """each row of a matrix times a number of its own.
 

@@ -2,7 +2,7 @@
 # problem: selu
 # source: selu.yaml (sha256 f3ba4a71f321d521)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 be207ae19e78fa06)
+# templates: frame/head.py.jinja (sha256 6594ec319b485c95)
 # render again: kernelgen render selu
 """SELU, element by element.
 

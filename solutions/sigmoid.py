@@ -2,7 +2,7 @@
 # problem: sigmoid
 # source: sigmoid.yaml (sha256 40544b640b2e9c13)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 be207ae19e78fa06)
+# templates: frame/head.py.jinja (sha256 6594ec319b485c95)
 # render again: kernelgen render sigmoid
 """sigmoid, element by element.
 

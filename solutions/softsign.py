@@ -2,7 +2,7 @@
 # problem: softsign
 # source: softsign.yaml (sha256 05e2302cc6c77a6f)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 be207ae19e78fa06)
+# templates: frame/head.py.jinja (sha256 6594ec319b485c95)
 # render again: kernelgen render softsign
 """Softsign, element by element.
 

@@ -2,7 +2,7 @@
 # problem: sum_middle
 # source: sum_middle.yaml (sha256 9e0f87ff8fe0208c)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 1ec400a96402e240)
+# templates: frame/head.py.jinja (sha256 1ce0183a12f3a92f)
 # render again: kernelgen render sum_middle
 """sum over dimension 1, which is kept.
 

@@ -2,7 +2,7 @@
 # problem: tanh
 # source: tanh.yaml (sha256 0e3904aaf79e484f)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 be207ae19e78fa06)
+# templates: frame/head.py.jinja (sha256 6594ec319b485c95)
 # render again: kernelgen render tanh
 """hyperbolic tangent, element by element.
 

@@ -2,7 +2,7 @@
 # problem: triplet_margin
 # source: triplet_margin.yaml (sha256 39f276de5804cae1)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 2e9ced4c309d859b)
+# templates: frame/head.py.jinja (sha256 a6c0d15184bc31d8)
 # render again: kernelgen render triplet_margin
 """triplet margin loss of Euclidean distances.
 

@@ -256,8 +256,20 @@ def call_of(
     return Node(name=name, aten=aten, arguments=arguments, given=given, results=(made,), **others)
 
 
+class Backward(msgspec.Struct, frozen=True, kw_only=True):
+    """Facts about a graph of forward and backward, whose last outputs are gradients.
+
+    Attributes:
+        upstream: inputs that are gradients of outputs -> the number of the output.
+        gradients: names of the inputs whose gradients the last outputs are.
+    """
+
+    upstream: dict[str, int]
+    gradients: tuple[str, ...]
+
+
 class Graph(msgspec.Struct, frozen=True, kw_only=True):
-    """A forward.
+    """A forward, or with `backward` that and its gradients.
 
     Attributes:
         arguments: forward's parameters in order, those that are not in the graph included, the last
@@ -297,6 +309,12 @@ class Graph(msgspec.Struct, frozen=True, kw_only=True):
     made_with: dict[str, Any] = {}
     made_like: dict[str, str] = {}
     indexed: frozenset[str] = frozenset()
+    backward: Backward | None = None
+
+    @property
+    def returned(self) -> int:
+        """How many of the outputs forward returns, which are the first."""
+        return len(self.outputs) - len(self.backward.gradients if self.backward else ())
 
     @property
     def input_types(self) -> dict[str, TensorType]:

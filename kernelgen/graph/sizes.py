@@ -68,11 +68,12 @@ def resizes_of(graph: Graph) -> list[Resize]:
 
 
 def dimensions_of(graph: Graph) -> dict[tuple[str, int], int]:
-    """Return the size of each dimension of a graph's inputs, by input and dimension."""
+    """Return the size of each dimension of a forward's inputs, by input and dimension."""
+    upstream = graph.backward.upstream if graph.backward else {}
     return {
         (i.name, dim): size
         for i in graph.inputs
-        if i.kind == "input"
+        if i.kind == "input" and i.name not in upstream
         for dim, size in enumerate(i.type.shape)
     }
 
@@ -90,7 +91,7 @@ def with_size(graph: Graph, traced: Graph, other: Graph, resize: Resize) -> Grap
     nodes = [
         found.node(*three) for three in zip(graph.nodes, traced.nodes, other.nodes, strict=True)
     ]
-    rest = ("outputs", "returns", "updates", "fixed")
+    rest = ("outputs", "returns", "updates", "fixed", "backward")
     if not found.understood or any(getattr(graph, n) != getattr(other, n) for n in rest):
         return None
     return msgspec.structs.replace(

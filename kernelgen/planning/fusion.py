@@ -67,14 +67,14 @@ def _with_torch_replaced(plan: Plan, arch: Architecture | None) -> Plan:
         if isinstance(stage, Library):
             offers = (engine.replacement(stage, before, arch) for engine in ENGINES)
             if found := next(filter(None, offers), ()):
-                waiting += [_with_name(one, names) for one in reversed(found)]
+                waiting += [with_name(one, names) for one in reversed(found)]
                 continue
         stages.append(stage)
         types |= made_types(stage)
     return msgspec.structs.replace(plan, stages=tuple(_without_unread(plan, stages)))
 
 
-def _with_name(stage: Stage, names: Names) -> Stage:
+def with_name(stage: Stage, names: Names) -> Stage:
     """Return a stage whose kernel has a name of its own."""
     if isinstance(stage, Library):
         return stage

@@ -9,11 +9,11 @@ from kernelgen.engines.stage import Library, Stage
 from kernelgen.errors import ProblemError
 from kernelgen.graph.graph import Argument, Graph, GraphInput, TensorType
 from kernelgen.graph.sizes import Resize, dimensions_of, resizes_of, sizes_like, with_size
-from kernelgen.planning.fusion import with_engines
+from kernelgen.planning.gradients import with_engines_for_each, with_gradients
 from kernelgen.planning.plan import Plan
 from kernelgen.planning.planner import Choices, choices_of, plan_of_simple, simplified
 from kernelgen.problem.record import Case, Device, Problem
-from kernelgen.tracing.capture import graph_of, graphs_of
+from kernelgen.tracing.capture import NoGraphError, graph_of, graphs_of
 
 
 class ProblemPlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,14 +48,14 @@ def plan_of_problem(
         choices = choices._replace(means={})
         found = _shared(_Traces(problem, main, device, traced, choices))
     plan = msgspec.structs.replace(found.plan, identities=choices.identities)
-    plan = with_engines(plan, arch if device == "cuda" else None)
+    plan = with_engines_for_each(plan, arch if device == "cuda" else None)
     return msgspec.structs.replace(found, plan=plan)
 
 
 def _shared(traces: "_Traces") -> ProblemPlan:
     """Return the plan of all cases, with the engines that every device has."""
     problem, graph = traces.problem, _with_sizes(traces)
-    plan = plan_of_simple(graph)
+    plan = with_gradients(plan_of_simple(graph))
     free: set[str] = set()
     bound = plan.bound
     skeleton = _skeleton(plan)
@@ -64,7 +64,9 @@ def _shared(traces: "_Traces") -> ProblemPlan:
         if isinstance(found, ProblemError):
             raise found
         other = sizes_like(graph, simplified(found, traces.choices))
-        if difference := _difference(skeleton, _skeleton(plan_of_simple(other))):
+        if difference := _difference(skeleton, _skeleton(with_gradients(plan_of_simple(other)))):
+            if graph.backward is not None:
+                raise NoGraphError(problem.path, f"case {case.name} would need other kernels")
             message = f"its plan is not the main case's, which a file is rendered for: {difference}"
             raise ProblemError(problem.path, None, f"cases.{case.name}", message)
         own, its = ({**one.made_with, **one.made_like} for one in (graph, other))
@@ -158,7 +160,7 @@ def _has_ties(inputs: Iterable[GraphInput]) -> bool:
 
 def _skeleton(plan: Plan) -> list[str]:
     """Return a plan without its sizes: a description of each stage, in order."""
-    return [*map(_described, plan.stages), plan.graph.returns % plan.outputs]
+    return [*map(_described, plan.all_stages), f"{plan.graph.returns} {plan.outputs}"]
 
 
 def _difference(skeleton: list[str], other: list[str]) -> str:

@@ -6,6 +6,20 @@ from kernelgen.engines.stage import Stage
 from kernelgen.graph.graph import Graph, GraphInput
 
 
+class Differentiated(msgspec.Struct, frozen=True, kw_only=True):
+    """A forward and its gradients, as two plans of the same sources.
+
+    Attributes:
+        saved: values that forward returns last, and backward begins with.
+        forward: returns what the Model's does, what is left in buffers, and these.
+        backward: begins with gradients of outputs as well; returns gradients of sources.
+    """
+
+    saved: tuple[str, ...]
+    forward: "Plan"
+    backward: "Plan"
+
+
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """A forward as stages.
 
@@ -20,6 +34,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         ordered: inputs whose dimensions lie in memory in the order of the plan's; other orders
             would be given other random numbers, or other elements of `as_strided`.
         identities: of algebra that it computes by, in words.
+        differentiated: in place of its own stages, where gradients are recorded.
     """
 
     graph: Graph
@@ -31,6 +46,13 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     bound: frozenset[tuple[str, int]] = frozenset()
     ordered: frozenset[str] = frozenset()
     identities: tuple[str, ...] = ()
+    differentiated: Differentiated | None = None
+
+    @property
+    def all_stages(self) -> tuple[Stage, ...]:
+        """The stages of a file, of forward and then of backward."""
+        found = self.differentiated
+        return (*found.forward.stages, *found.backward.stages) if found else self.stages
 
     @property
     def attributes(self) -> frozenset[str]:

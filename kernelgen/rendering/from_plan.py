@@ -26,8 +26,10 @@ from kernelgen.engines.text.stage_text import COLUMNS, StageText, call_of
 from kernelgen.graph.graph import GraphInput, strides_of
 from kernelgen.planning.plan import Plan
 from kernelgen.problem.record import Backend
+from kernelgen.rendering.gradients import parts_of
 
 Key = tuple[str, str]  # a kernel and its function, with plain names
+_CALLED = "_ _expect ctx getattr given self setattr torch tuple upstream"
 _VALUE = re.compile(r"\{([\w.]+)\}")
 
 _LIST = re.compile(r"^( +(?:return )?)((?:\w+, )+\w+)(?=$| = )")
@@ -45,6 +47,7 @@ class PlanText(msgspec.Struct, frozen=True, kw_only=True):
         kernels: C source, "" if no stage has a kernel; what several stages share stands once.
         functions: Python functions, one for each kernel.
         body: lines of forward, indented.
+        differentiated: `forward` and `backward` of the function that records gradients -> lines.
     """
 
     ideas: tuple[str, ...]
@@ -54,6 +57,7 @@ class PlanText(msgspec.Struct, frozen=True, kw_only=True):
     kernels: str
     functions: tuple[str, ...]
     body: tuple[str, ...]
+    differentiated: dict[str, tuple[str, ...]] = {}
 
 
 def plan_text(
@@ -63,18 +67,55 @@ def plan_text(
 
     The only stage whose kernels have a schedule has this one, or that which its sizes suggest.
     """
-    plan, target = _without_views(plan), Target(backend, arch, schedule)
-    stages = list(zip(plan.stages, _texts(plan.stages, target), strict=True))
-    called = {"_", "_expect", "getattr", "self", "setattr", "torch", "tuple"}
-    called.update(*(re.findall(r"(?<![.\w])\w+(?=\()", text.call) for _, text in stages))
+    target, found = Target(backend, arch, schedule), plan.differentiated
+    plans = [_without_views(one) for one in ([found.forward, found.backward] if found else [plan])]
+    waiting = _texts([stage for one in plans for stage in one.stages], target)
+    texts = [[next(waiting) for _ in one.stages] for one in plans]
+    whole = [text for some in texts for text in some]
+    differentiated: dict[str, tuple[str, ...]] = {}
+    if found:
+        called, arguments, *inner = parts_of(plan, *plans)
+        for method, (one, begin), own in zip(("forward", "backward"), inner, texts, strict=True):
+            names = _arguments(one, own)
+            lines = [_wrapped(f"        {_with_values(line, names)}") for line in begin]
+            differentiated[method] = (*lines, *_body(one, own, names))
+        call = f"_Differentiated.apply({', '.join(f'{{{name}}}' for name in arguments)})"
+        plans, texts = [called], [[StageText(idea="", call=call)]]
+    given = _arguments(plans[0], texts[0])
+    kernels = [text for text in whole if text.kernel]
+    return PlanText(
+        ideas=tuple(dict.fromkeys(text.idea for text in whole if text.idea)),
+        templates=tuple(dict.fromkeys(name for text in kernels for name in text.templates)),
+        features=frozenset(text.features for text in kernels),
+        arguments=given,
+        kernels=_kernels(kernels, backend),
+        functions=tuple(_wrapped(text.function.strip("\n")) for text in kernels),
+        body=_body(plans[0], texts[0], given),
+        differentiated=differentiated,
+    )
+
+
+def _called(plan: Plan, texts: Iterable[StageText]) -> set[str]:
+    """Return the names that a body calls or reads beside its values."""
+    called = {*_CALLED.split()}
+    called.update(*(re.findall(r"(?<![.\w])\w+(?=\()", text.call) for text in texts))
     called.update(re.findall(r"(?<![.\w])\w+(?=[(.])", plan.graph.returns))
-    # Arguments that would hide what the body needs have other names there.
-    given = {name: f"{name}_given" if name in called else name for name in plan.graph.arguments}
-    texts = [text for _, text in stages]
+    return called
+
+
+def _arguments(plan: Plan, texts: Iterable[StageText]) -> dict[str, str]:
+    """Return arguments of forward -> what its body calls them: other names than what it needs."""
+    called = _called(plan, texts)
+    return {name: f"{name}_given" if name in called else name for name in plan.graph.arguments}
+
+
+def _body(plan: Plan, texts: Sequence[StageText], given: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the lines of forward, indented."""
+    stages = list(zip(plan.stages, texts, strict=True))
     read = Counter(name for text in texts for name in _VALUE.findall(text.call))
     paths = [*(source.path for source in plan.sources), *plan.updates]
     paths += [name.removeprefix("self.") for name in read if name.startswith("self.")]
-    taken = {*given.values(), *(source.name for source in plan.sources), *called}
+    taken = {*given.values(), *(source.name for source in plan.sources), *_called(plan, texts)}
     modules, bound = _modules(filter(None, paths), plan, taken)
     sources = {source.name: _source(source, plan, given, modules) for source in plan.sources}
     where = next((f"{sources[s.name]}.device" for s in plan.inputs), "torch.get_default_device()")
@@ -119,16 +160,7 @@ def plan_text(
         body += [f"{name} = {name}.contiguous()" for name in copied if len(names) > 1]
     else:
         body += _ending(plan, known, modules)
-    texts = [text for _, text in stages if text.kernel]
-    return PlanText(
-        ideas=tuple(dict.fromkeys(text.idea for _, text in stages if text.idea)),
-        templates=tuple(dict.fromkeys(name for text in texts for name in text.templates)),
-        features=frozenset(text.features for text in texts),
-        arguments=given,
-        kernels=_kernels(texts, backend),
-        functions=tuple(_wrapped(text.function.strip("\n")) for text in texts),
-        body=tuple(_wrapped(f"        {line}") for line in body),
-    )
+    return tuple(_wrapped(f"        {line}") for line in body)
 
 
 def _ending(plan: Plan, known: Mapping[str, str], modules: Mapping[str, str]) -> list[str]:

@@ -21,13 +21,14 @@ from kernelgen.rendering.model_source import COLUMNS, forward_line, model_source
 from kernelgen.rendering.overrides import override_schedule, sort_overrides
 from kernelgen.rendering.schedule_table import DEFAULT_ARCHITECTURES, in_words, schedule_for
 from kernelgen.solution.file import NO_KERNEL, STAYS
+from kernelgen.tracing.capture import NoGraphError
 
 _LIKENESS = 'getattr({0}, "__name__", repr({0}))'
 _OTHER_FLOATS = ("float16", "bfloat16", "float64")
 # Functions that a solution may need beside its stages; each may call those before it.
 _HELPERS = (
     *("function", "launch", "broadcast", "factors", "workspace", "multiply", "readable", "heads"),
-    *("read", "windows", "places", "expect"),
+    *("read", "windows", "places", "expect", "left", "asked"),
 )
 
 
@@ -53,7 +54,9 @@ def render_planned(
     plan = found.plan
     schedule = _schedule(plan, problem, backend, named, settings)
     text = plan_text(plan, backend, named, schedule)
-    source = model_source(problem, case, device, plan.graph.returns % ((0,) * len(plan.outputs)))
+    if plan.differentiated and not text.kernels:
+        raise NoGraphError(problem.path, "no kernel here computes it, or its gradients")
+    source = model_source(problem, case, device, plan.graph.returns % ((0,) * plan.graph.returned))
     made = (plan.graph.made_with, plan.graph.made_like)
     kept = {n for one in made for n in one if source.module or n in source.unchanged} - found.free
     pinned, like = ({n: value for n, value in one.items() if n in kept} for one in made)
@@ -74,8 +77,8 @@ def render_planned(
     def part(name: str) -> str:
         return python_environment().get_template(f"frame/{name}.py.jinja").render(names).strip("\n")
 
-    parts = [*text.functions, part("model")]
-    used = []
+    used = ["differentiated"] if text.differentiated else []
+    parts = [*text.functions, *map(part, used), part("model")]
     for name in reversed(_HELPERS):
         if any(f"_{name}(" in other for other in parts):
             parts.insert(0, part(name))
@@ -116,7 +119,7 @@ def _schedule(
 ) -> Schedule | None:
     """Return the schedule of the only stage that has one; None if there is none, or several."""
     constants = tuple(problem.constants_for(MAIN, device_of(backend)))
-    suggested = schedule_of(plan.stages, arch)
+    suggested = schedule_of(plan.all_stages, arch)
     if suggested is None:
         sort_overrides(settings, (), constants)
         return None

@@ -35,7 +35,8 @@ def default_schedule(problem: Problem, backend: Backend, arch: str) -> Schedule:
 def _default_schedule(problem: Problem, backend: Backend, arch: str) -> Schedule | None:
     named = architecture(arch) if backend == "cuda" else DEFAULT_ARCHITECTURE
     alone = msgspec.structs.replace(problem, cases=())
-    return schedule_of(plan_of_problem(alone, MAIN, device_of(backend), named).plan.stages, arch)
+    found = plan_of_problem(alone, MAIN, device_of(backend), named)
+    return schedule_of(found.plan.all_stages, arch)
 
 
 def schedule_for(
@@ -50,7 +51,7 @@ def schedule_for(
         ProblemError: the table's entry for it has unknown names, or makes an illegal schedule.
         UserError: as of `default_schedule`.
     """
-    entry = problem.schedules.get(arch)
+    entry = None if problem.gradients else problem.schedules.get(arch)
     if entry is None and base is not None:
         return base
     own = default_schedule(problem, backend, arch)
@@ -61,12 +62,14 @@ def schedule_for(
 
 
 def check_schedules(problem: Problem) -> None:
-    """Check every entry of a problem's table, whatever is being rendered.
+    """Check every entry of a problem's table, whatever is being rendered, but gradients.
+
+    The numbers are those of forward alone, which has other kernels then.
 
     Raises:
         ProblemError: as `schedule_for`, or there is no schedule that the numbers could be of.
     """
-    for arch in problem.schedules:
+    for arch in () if problem.gradients else problem.schedules:
         backend: Backend = "cpp" if arch == CPU else "cuda"
         if _default_schedule(problem, backend, arch) is None:
             raise _error(problem, arch, None, f"{_NO_SCHEDULE}; remove the key")

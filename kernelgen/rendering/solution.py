@@ -40,10 +40,9 @@ def render(
     known = problem.constants_for(MAIN, device)
     sizes = sort_overrides(given, None, tuple(known))["constants"]
     case = Case(name=MAIN_CASE, constants=override_constants(known, sizes))
-    text, why = "", "its kernels would record no gradient" if problem.gradients else ""
+    text = why = ""
     try:
-        if not why:
-            text = render_planned(problem, backend, given, case, arch)
+        text = render_planned(problem, backend, given, case, arch)
     except NoGraphError as error:
         why = error.why
     except ProblemError as error:

@@ -111,6 +111,7 @@ def graphs_of(
             source=problem.reference_source(case, device),
             eval_mode=problem.eval_mode,
             precision=problem.precision,
+            gradients=problem.gradients,
             resize=resize,
         )
         for case, resize in asked
@@ -190,7 +191,7 @@ def _checked(reply: Reply) -> Graph | Refused:
     _check_names(*graph.kinds, *graph.kinds.values())
     _check_text(*graph.fixed, *graph.fixed.values())
     # A class of the problem's may be called with what forward returns.
-    _check_text(re.sub(r"[\w.]+(?=\()", "", graph.returns % graph.outputs))
+    _check_text(re.sub(r"[\w.]+(?=\()", "", graph.returns % graph.outputs[: graph.returned]))
     if not {*graph.outputs, *graph.updates.values()} <= known:
         raise ValueError("it returns what is not there")
     if not isinstance(made_with, dict) or not all(map(is_plain, made_with.values())):

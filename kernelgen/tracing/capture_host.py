@@ -46,6 +46,7 @@ class Trace(msgspec.Struct, frozen=True, kw_only=True):
     source: str
     eval_mode: bool
     precision: Precision
+    gradients: bool
     resize: Resize | None
 
 

@@ -70,16 +70,13 @@ def memory_of(tensor: torch.Tensor) -> int:
 
 
 class Reader:
-    """A program's nodes, read one after the other."""
+    """The nodes of a program of torch.export's, or of a joint one, read one after the other."""
 
     def __init__(
-        self,
-        program: ExportedProgram,
-        places: list[Place],
-        attributes: frozenset[str],
-        outside: dict[int, str],
+        self, program: Any, places: list[Place], attributes: frozenset[str], outside: dict[int, str]
     ) -> None:
         self._program, self._attributes, self._outside = program, attributes, outside
+        self._values = {} if isinstance(program, ExportedProgram) else program.constants
         self._specs = {spec.arg.name: spec for spec in program.graph_signature.input_specs}
         users = [s.arg.name for s in self._specs.values() if s.kind is InputKind.USER_INPUT]
         self._places = dict(zip(users, places, strict=True))
@@ -101,6 +98,8 @@ class Reader:
         """Read it all; what forward takes and returns as Python is not in a program."""
         for node in self._program.graph.nodes:
             match node.op:
+                case _ if node.name in self._values:
+                    self._add_number(node, self._values[node.name])
                 case "placeholder":
                     self._placeholder(node)
                 case "call_function":

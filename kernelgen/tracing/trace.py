@@ -22,6 +22,7 @@ from kernelgen.graph.sizes import Resize
 from kernelgen.problem.record import DTYPES, Precision
 from kernelgen.tracing.exported import Reader, ViewChangedError, by_values, number_of
 from kernelgen.tracing.model.flattened import Flattened, inputs_of
+from kernelgen.tracing.model.joint import joint_of
 from kernelgen.tracing.model.made import (
     Made,
     attributes_of,
@@ -51,14 +52,16 @@ def trace(
     *,
     eval_mode: bool = False,
     precision: Precision = "fp32",
+    gradients: bool = False,
     resize: Resize | None = None,
 ) -> Graph:
-    """Return the graph of a problem's forward.
+    """Return the graph of a problem's forward, with `gradients` that of its backward as well.
 
     Args:
         source: Python that defines Model, get_inputs and get_init_inputs.
         eval_mode: trace it under `eval()`; else in training mode, as a new Model is.
         precision: of floating inputs, parameters and buffers.
+        gradients: the last outputs are those of inputs and parameters.
         resize: what to make larger of get_inputs.
 
     Raises:
@@ -82,8 +85,9 @@ def trace(
 
         def traced(*, floats: bool) -> Graph:
             flattened = Flattened(made, inputs, floats=floats)
+            given = flattened.resized(resize)
             seen.clear()
-            graph = _graph(made, flattened, attributes, resize)
+            graph = _graph(made, flattened, attributes, given, gradients=gradients)
             fixed = graph.fixed | flattened.layouts_as_read(LAYOUTS & seen.asked)
             decided, asked = tuple(map(int, seen.decided)), frozenset(seen.asked)
             return msgspec.structs.replace(graph, fixed=fixed, decided=decided, asked=asked)
@@ -134,9 +138,9 @@ def _rounded(value: Any, dtype: torch.dtype) -> Any:
 
 
 def _graph(
-    made: Made, flattened: Flattened, attributes: frozenset[str], resize: Resize | None
+    made: Made, flattened: Flattened, attributes: frozenset[str], given: Any, *, gradients: bool
 ) -> Graph:
-    """Return the graph of a Model's forward.
+    """Return the graph of a Model's forward, or of that and its gradients.
 
     Raises:
         NotPlannedError: it has none, or none that keeps the floats that it gets.
@@ -144,7 +148,7 @@ def _graph(
     state = torch.seed(), generators()
     try:
         with flattened, attributes_read(made) as read, _recurrences_by_shape():
-            program = torch.export.export(made.model, flattened.resized(resize), strict=False)
+            program = torch.export.export(made.model, given, strict=False)
     except NotPlannedError:
         raise
     except Exception as error:
@@ -155,13 +159,20 @@ def _graph(
         raise NotPlannedError("forward seeds, or draws random numbers of Python's or numpy's")
     outside = {id(value): name for name, value in made.space.items()}
     graph = with_values(lambda: _read(program, flattened.places, attributes, outside))
-    fixed = with_values(lambda: numbers_of(read))
+    fixed, returns = with_values(lambda: numbers_of(read)), flattened.returns
+    if gradients:
+        with flattened:
+            joint = joint_of(program, made.model, flattened.places, graph)
+        if flattened.returns != returns:
+            raise NotPlannedError("forward returns something else where gradients are recorded")
+        both = with_values(lambda: Reader(joint, joint.places, attributes, outside).graph())
+        graph = msgspec.structs.replace(both, backward=joint.backward)
     numbers = {place.name for place in flattened.places if place.kind == "scalar"}
     for node in graph.nodes:
         wide = any(found and found.dtype == "float64" for found in node.results)
         if wide and node.reads and numbers.issuperset(node.reads):
             raise NotPlannedError(f"forward computes a number of numbers (aten.{node.aten})")
-    return msgspec.structs.replace(graph, returns=flattened.returns, fixed=flattened.fixed | fixed)
+    return msgspec.structs.replace(graph, returns=returns, fixed=flattened.fixed | fixed)
 
 
 def _read(

@@ -2,7 +2,7 @@
 # problem: argmax_middle
 # source: argmax_middle.yaml (sha256 97f55995b5496e4a)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 53eaec7f2e047eff)
+# templates: frame/head.py.jinja (sha256 8f0ab380805d1f8c)
 # render again: kernelgen render argmax_middle --backend cpp
 """index of the maximum over dimension 1.
 

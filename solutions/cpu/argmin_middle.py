@@ -2,7 +2,7 @@
 # problem: argmin_middle
 # source: argmin_middle.yaml (sha256 218a9d97312c648d)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 53eaec7f2e047eff)
+# templates: frame/head.py.jinja (sha256 8f0ab380805d1f8c)
 # render again: kernelgen render argmin_middle --backend cpp
 """index of the minimum over dimension 1.
 

@@ -2,7 +2,7 @@
 # problem: attention_biased
 # source: attention_biased.yaml (sha256 50dde9837f663202)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 5d59e59b04d83ba0)
+# templates: frame/head.py.jinja (sha256 c93e17da5575899f)
 # render again: kernelgen render attention_biased --backend cpp
 """softmax of the biased scores of queries and keys, times the values.
 

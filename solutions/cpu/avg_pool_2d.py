@@ -2,7 +2,7 @@
 # problem: avg_pool_2d
 # source: avg_pool_2d.yaml (sha256 7bbe988d5860cc67)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 6f295649c3949099)
+# templates: frame/head.py.jinja (sha256 db672293580c2d74)
 # render again: kernelgen render avg_pool_2d --backend cpp
 """2-D average pooling of windows side by side.
 

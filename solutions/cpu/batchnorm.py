@@ -2,7 +2,7 @@
 # problem: batchnorm
 # source: batchnorm.yaml (sha256 002aacb95364d5dd)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 ee274f50b3a1dc26)
+# templates: frame/head.py.jinja (sha256 6ba62c2e3e2acade)
 # render again: kernelgen render batchnorm --backend cpp
 """BatchNorm2d in training mode, which updates its running statistics.
 

@@ -2,7 +2,7 @@
 # problem: conv1d_dilated_gelu
 # source: conv1d_dilated_gelu.yaml (sha256 6a7946c38d4490c2)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 7fe205b46c0d72a9)
+# templates: frame/head.py.jinja (sha256 52a228f841e66640)
 # render again: kernelgen render conv1d_dilated_gelu --backend cpp
 """1-D convolution with stride and dilation, then GELU.
 

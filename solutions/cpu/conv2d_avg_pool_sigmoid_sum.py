@@ -2,7 +2,7 @@
 # problem: conv2d_avg_pool_sigmoid_sum
 # source: conv2d_avg_pool_sigmoid_sum.yaml (sha256 f0887759fb84f5e3)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 28a4b3cbae95ef7e)
+# templates: frame/head.py.jinja (sha256 b77f2e562bfa2e9f)
 # identities: the mean before conv2d, add
 # render again: kernelgen render conv2d_avg_pool_sigmoid_sum --backend cpp
 """2-D convolution, mean of windows, sigmoid, then the sum of an image.

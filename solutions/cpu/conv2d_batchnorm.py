@@ -2,7 +2,7 @@
 # problem: conv2d_batchnorm
 # source: conv2d_batchnorm.yaml (sha256 44badd81d483b4eb)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 ee274f50b3a1dc26)
+# templates: frame/head.py.jinja (sha256 6ba62c2e3e2acade)
 # render again: kernelgen render conv2d_batchnorm --backend cpp
 """2-D convolution, BatchNorm2d in training mode, then a factor.
 

@@ -2,7 +2,7 @@
 # problem: conv2d_depthwise_relu6
 # source: conv2d_depthwise_relu6.yaml (sha256 20be119546433f2b)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 7fe205b46c0d72a9)
+# templates: frame/head.py.jinja (sha256 52a228f841e66640)
 # render again: kernelgen render conv2d_depthwise_relu6 --backend cpp
 """2-D convolution of each channel by itself, then ReLU6.
 

@@ -2,7 +2,7 @@
 # problem: conv2d_gelu_mean
 # source: conv2d_gelu_mean.yaml (sha256 ab69fead7cd7dee2)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 2906b278581a9308)
+# templates: frame/head.py.jinja (sha256 ca1e087fbc480e83)
 # render again: kernelgen render conv2d_gelu_mean --backend cpp
 """2-D convolution, GELU, then the mean of each channel's pixels.
 

@@ -2,7 +2,7 @@
 # problem: conv2d_groupnorm_max_pool
 # source: conv2d_groupnorm_max_pool.yaml (sha256 6ade687d78e2e9ee)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 28a4b3cbae95ef7e)
+# templates: frame/head.py.jinja (sha256 b77f2e562bfa2e9f)
 # render again: kernelgen render conv2d_groupnorm_max_pool --backend cpp
 """2-D convolution, GroupNorm, a factor for each channel, a maximum of windows, clamped.
 

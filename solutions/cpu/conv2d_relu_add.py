@@ -2,7 +2,7 @@
 # problem: conv2d_relu_add
 # source: conv2d_relu_add.yaml (sha256 54f24aeb1df71263)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 4a0f3df0d457484e)
+# templates: frame/head.py.jinja (sha256 fcef57f92b5e06da)
 # render again: kernelgen render conv2d_relu_add --backend cpp
 """2-D convolution, ReLU, then a bias for each channel.
 

@@ -2,7 +2,7 @@
 # problem: conv3d_hardswish_groupnorm_mean
 # source: conv3d_hardswish_groupnorm_mean.yaml (sha256 a01333b2b5559688)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 ee274f50b3a1dc26)
+# templates: frame/head.py.jinja (sha256 6ba62c2e3e2acade)
 # identities: the mean before sub, mul, add
 # render again: kernelgen render conv3d_hardswish_groupnorm_mean --backend cpp
 """3-D convolution, hardswish, GroupNorm, then the mean of each channel.

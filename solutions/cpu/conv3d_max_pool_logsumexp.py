@@ -2,7 +2,7 @@
 # problem: conv3d_max_pool_logsumexp
 # source: conv3d_max_pool_logsumexp.yaml (sha256 8bec1003e7ddfb8a)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 28a4b3cbae95ef7e)
+# templates: frame/head.py.jinja (sha256 b77f2e562bfa2e9f)
 # render again: kernelgen render conv3d_max_pool_logsumexp --backend cpp
 """3-D convolution, maximum of windows, logsumexp of the channels, then ReLU.
 

@@ -2,7 +2,7 @@
 # problem: conv3d_tanh_sigmoid
 # source: conv3d_tanh_sigmoid.yaml (sha256 bb9b5e6d22a11209)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 7fe205b46c0d72a9)
+# templates: frame/head.py.jinja (sha256 52a228f841e66640)
 # render again: kernelgen render conv3d_tanh_sigmoid --backend cpp
 """3-D convolution of three channels, scaled, tanh and sigmoid.
 

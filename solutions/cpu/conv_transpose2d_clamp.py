@@ -2,7 +2,7 @@
 # problem: conv_transpose2d_clamp
 # source: conv_transpose2d_clamp.yaml (sha256 996ca6618221cbdf)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 7fe205b46c0d72a9)
+# templates: frame/head.py.jinja (sha256 52a228f841e66640)
 # render again: kernelgen render conv_transpose2d_clamp --backend cpp
 """2-D transposed convolution of stride 2, scaled and clamped.
 

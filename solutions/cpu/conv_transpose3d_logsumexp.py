@@ -2,7 +2,7 @@
 # problem: conv_transpose3d_logsumexp
 # source: conv_transpose3d_logsumexp.yaml (sha256 d4cf399058e644da)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 2906b278581a9308)
+# templates: frame/head.py.jinja (sha256 ca1e087fbc480e83)
 # render again: kernelgen render conv_transpose3d_logsumexp --backend cpp
 """3-D transposed convolution of stride 2, logsumexp of the channels, gated and clamped.
 

@@ -2,7 +2,7 @@
 # problem: conv_transpose3d_residual
 # source: conv_transpose3d_residual.yaml (sha256 3901c7b90327e066)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 7fe205b46c0d72a9)
+# templates: frame/head.py.jinja (sha256 52a228f841e66640)
 # render again: kernelgen render conv_transpose3d_residual --backend cpp
 """3-D transposed convolution of stride 2, added to and multiplied by itself.
 

@@ -2,7 +2,7 @@
 # problem: cross_entropy
 # source: cross_entropy.yaml (sha256 18b6f2a2254b92b5)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 ef3ee4626755d3da)
+# templates: frame/head.py.jinja (sha256 06a1c54f8f5fe23d)
 # render again: kernelgen render cross_entropy --backend cpp
 """cross entropy of logits and class indices.
 

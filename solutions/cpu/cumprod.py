@@ -2,7 +2,7 @@
 # problem: cumprod
 # source: cumprod.yaml (sha256 0537db9810ef38a6)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 aa835a161fa208b5)
+# templates: frame/head.py.jinja (sha256 5ef53627d5d2bcb3)
 # render again: kernelgen render cumprod --backend cpp
 """cumulative product along dimension 1.
 

@@ -2,7 +2,7 @@
 # problem: cumsum
 # source: cumsum.yaml (sha256 d581445454dc1d81)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 aa835a161fa208b5)
+# templates: frame/head.py.jinja (sha256 5ef53627d5d2bcb3)
 # render again: kernelgen render cumsum --backend cpp
 """cumulative sum along dimension 1.
 

@@ -2,7 +2,7 @@
 # problem: cumsum_exclusive
 # source: cumsum_exclusive.yaml (sha256 ad86ee2648263b07)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 aa835a161fa208b5)
+# templates: frame/head.py.jinja (sha256 5ef53627d5d2bcb3)
 # render again: kernelgen render cumsum_exclusive --backend cpp
 """cumulative sum along dimension 1 without the element itself.
 

@@ -2,7 +2,7 @@
 # problem: elu
 # source: elu.yaml (sha256 8c40ad8e7d286909)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 753ef1330410251a)
+# templates: frame/head.py.jinja (sha256 dfc1952da8fef348)
 # render again: kernelgen render elu --backend cpp
 """ELU, element by element.
 

@@ -2,7 +2,7 @@
 # problem: frobenius_norm
 # source: frobenius_norm.yaml (sha256 d6daa137c147d958)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 3332ad151764fa2e)
+# templates: frame/head.py.jinja (sha256 d8b9ada7422087de)
 # render again: kernelgen render frobenius_norm --backend cpp
 """x divided by its Frobenius norm.
 

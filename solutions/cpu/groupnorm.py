@@ -2,7 +2,7 @@
 # problem: groupnorm
 # source: groupnorm.yaml (sha256 2bc0d39570060c83)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 e7aa2cf20184b55f)
+# templates: frame/head.py.jinja (sha256 e65f4c323e936b78)
 # schedule: batch=512 slice=16384
 # render again: kernelgen render groupnorm --backend cpp
 """GroupNorm with a per-channel affine map over any number of spatial dimensions.

@@ -2,7 +2,7 @@
 # problem: hinge_loss
 # source: hinge_loss.yaml (sha256 9a29d5fd064ec2d2)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 326b02ebff95a58b)
+# templates: frame/head.py.jinja (sha256 c05a1ec2cfbc57dc)
 # render again: kernelgen render hinge_loss --backend cpp
 """hinge loss.
 

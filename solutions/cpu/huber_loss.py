@@ -2,7 +2,7 @@
 # problem: huber_loss
 # source: huber_loss.yaml (sha256 6c0ee69778e7aab0)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 e6288ace92eb29a0)
+# templates: frame/head.py.jinja (sha256 3a1c65e123cb16e9)
 # render again: kernelgen render huber_loss --backend cpp
 """Huber loss (smooth L1 with beta 1).
 

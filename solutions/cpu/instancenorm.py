@@ -2,7 +2,7 @@
 # problem: instancenorm
 # source: instancenorm.yaml (sha256 1506eb1644db4ce6)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 e7aa2cf20184b55f)
+# templates: frame/head.py.jinja (sha256 e65f4c323e936b78)
 # schedule: batch=512 slice=16384
 # render again: kernelgen render instancenorm --backend cpp
 """InstanceNorm2d without affine parameters or running statistics.

@@ -2,7 +2,7 @@
 # problem: kl_div
 # source: kl_div.yaml (sha256 bdf713384af0690e)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 ef3ee4626755d3da)
+# templates: frame/head.py.jinja (sha256 06a1c54f8f5fe23d)
 # render again: kernelgen render kl_div --backend cpp
 """Kullback-Leibler divergence of two distributions a row.
 

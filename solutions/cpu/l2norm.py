@@ -2,7 +2,7 @@
 # problem: l2norm
 # source: l2norm.yaml (sha256 e76cc56ae7bc3a30)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 e0b8ed47b4e160ed)
+# templates: frame/head.py.jinja (sha256 de7beec507fa0207)
 # schedule: batch=512 slice=16384
 # render again: kernelgen render l2norm --backend cpp
 """x divided by its Euclidean norm along dimension 1.

@@ -2,7 +2,7 @@
 # problem: layernorm
 # source: layernorm.yaml (sha256 a1349057673b5b7f)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 e7aa2cf20184b55f)
+# templates: frame/head.py.jinja (sha256 e65f4c323e936b78)
 # schedule: batch=512 slice=16384
 # render again: kernelgen render layernorm --backend cpp
 """LayerNorm over three trailing dimensions with an affine map for each element.

@@ -2,7 +2,7 @@
 # problem: leaky_relu
 # source: leaky_relu.yaml (sha256 0a4ee2db4b95fe4c)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 753ef1330410251a)
+# templates: frame/head.py.jinja (sha256 dfc1952da8fef348)
 # render again: kernelgen render leaky_relu --backend cpp
 """LeakyReLU, element by element.
 

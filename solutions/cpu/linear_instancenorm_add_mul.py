@@ -2,7 +2,7 @@
 # problem: linear_instancenorm_add_mul
 # source: linear_instancenorm_add_mul.yaml (sha256 9f30f4d36f97cc7e)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 8d8bd6c324715c6d)
+# templates: frame/head.py.jinja (sha256 eac8cfc8703ef642)
 # schedule: batch=512 slice=16384
 # render again: kernelgen render linear_instancenorm_add_mul --backend cpp
 """Linear, InstanceNorm over each row's features, then (h + y) * y.

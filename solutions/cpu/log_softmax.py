@@ -2,7 +2,7 @@
 # problem: log_softmax
 # source: log_softmax.yaml (sha256 172b4fab7bdefbfe)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 e0b8ed47b4e160ed)
+# templates: frame/head.py.jinja (sha256 de7beec507fa0207)
 # schedule: batch=512 slice=16384
 # render again: kernelgen render log_softmax --backend cpp
 """logarithm of softmax along dimension 1.

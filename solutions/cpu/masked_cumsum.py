@@ -2,7 +2,7 @@
 # problem: masked_cumsum
 # source: masked_cumsum.yaml (sha256 c83d0dc153018f7d)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 378de228629fa76d)
+# templates: frame/head.py.jinja (sha256 266f234e4a5e400b)
 # render again: kernelgen render masked_cumsum --backend cpp
 """cumulative sum along dimension 1 of what a mask leaves.
 

@@ -2,7 +2,7 @@
 # problem: matmul
 # source: matmul.yaml (sha256 6559d7e5f7031c9c)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 b52075639970c195)
+# templates: frame/head.py.jinja (sha256 7208cbb83f683ca1)
 # schedule: depth=64
 # render again: kernelgen render matmul --backend cpp
 """Product of two square matrices.

@@ -2,7 +2,7 @@
 # problem: matmul_batched
 # source: matmul_batched.yaml (sha256 f9bcf684669a822e)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 a7dd3b67a0f69097)
+# templates: frame/head.py.jinja (sha256 2ae64ada48f48135)
 # schedule: depth=64
 # render again: kernelgen render matmul_batched --backend cpp
 """Batch of products of matrices.

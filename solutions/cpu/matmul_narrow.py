@@ -2,7 +2,7 @@
 # problem: matmul_narrow
 # source: matmul_narrow.yaml (sha256 65f1c9b5935f6bda)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 b52075639970c195)
+# templates: frame/head.py.jinja (sha256 7208cbb83f683ca1)
 # schedule: depth=64
 # render again: kernelgen render matmul_narrow --backend cpp
 """Product of a large and a narrow matrix.

@@ -2,7 +2,7 @@
 # problem: matmul_transposed_both
 # source: matmul_transposed_both.yaml (sha256 95871fc9a9d92b23)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 b52075639970c195)
+# templates: frame/head.py.jinja (sha256 7208cbb83f683ca1)
 # schedule: depth=64
 # render again: kernelgen render matmul_transposed_both --backend cpp
 """Product of the transposes of two matrices.

@@ -2,7 +2,7 @@
 # problem: matmul_transposed_left
 # source: matmul_transposed_left.yaml (sha256 781f748b0ada6fd0)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 b52075639970c195)
+# templates: frame/head.py.jinja (sha256 7208cbb83f683ca1)
 # schedule: depth=64
 # render again: kernelgen render matmul_transposed_left --backend cpp
 """Product of the transpose of a matrix and another.

@@ -2,7 +2,7 @@
 # problem: matmul_vector
 # source: matmul_vector.yaml (sha256 7aa27bbaf054eb27)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 b52075639970c195)
+# templates: frame/head.py.jinja (sha256 7208cbb83f683ca1)
 # schedule: depth=64
 # render again: kernelgen render matmul_vector --backend cpp
 """Product of a matrix and a vector.

@@ -2,7 +2,7 @@
 # problem: max_middle
 # source: max_middle.yaml (sha256 20f37c45e11ddd34)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 53eaec7f2e047eff)
+# templates: frame/head.py.jinja (sha256 8f0ab380805d1f8c)
 # render again: kernelgen render max_middle --backend cpp
 """maximum over dimension 1.
 

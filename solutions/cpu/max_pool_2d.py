@@ -2,7 +2,7 @@
 # problem: max_pool_2d
 # source: max_pool_2d.yaml (sha256 c4d497bf43d5ded1)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 6f295649c3949099)
+# templates: frame/head.py.jinja (sha256 db672293580c2d74)
 # render again: kernelgen render max_pool_2d --backend cpp
 """2-D max pooling with padding and stride 1.
 

@@ -2,7 +2,7 @@
 # problem: min_middle
 # source: min_middle.yaml (sha256 cfb9f133f00728f4)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 53eaec7f2e047eff)
+# templates: frame/head.py.jinja (sha256 8f0ab380805d1f8c)
 # render again: kernelgen render min_middle --backend cpp
 """minimum over dimension 1.
 

@@ -2,7 +2,7 @@
 # problem: mse_loss
 # source: mse_loss.yaml (sha256 c769b8e33c8ec0d5)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 e6288ace92eb29a0)
+# templates: frame/head.py.jinja (sha256 3a1c65e123cb16e9)
 # render again: kernelgen render mse_loss --backend cpp
 """mean squared error.
 

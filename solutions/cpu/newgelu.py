@@ -2,7 +2,7 @@
 # problem: newgelu
 # source: newgelu.yaml (sha256 1366503475ef2452)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 bb0be4ca74ba38d7)
+# templates: frame/head.py.jinja (sha256 1ae5efb7d0059c89)
 # render again: kernelgen render newgelu --backend cpp
 """GELU by tanh, written out, element by element.
 

@@ -2,7 +2,7 @@
 # problem: relu
 # source: relu.yaml (sha256 c0e682585fe030b1)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 bb0be4ca74ba38d7)
+# templates: frame/head.py.jinja (sha256 1ae5efb7d0059c89)
 # render again: kernelgen render relu --backend cpp
 """ReLU, element by element.
 

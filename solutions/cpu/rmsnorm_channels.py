@@ -2,7 +2,7 @@
 # problem: rmsnorm_channels
 # source: rmsnorm_channels.yaml (sha256 7dc3d2fe3c93381d)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 81dcffd03333ef57)
+# templates: frame/head.py.jinja (sha256 6a6aaf400546d2a3)
 # render again: kernelgen render rmsnorm_channels --backend cpp
 """RMSNorm over the channels of each pixel, without a weight.
 

@@ -2,7 +2,7 @@
 # problem: scale
 # source: scale.yaml (sha256 a2fa8cfbd9833352)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 bb0be4ca74ba38d7)
+# templates: frame/head.py.jinja (sha256 1ae5efb7d0059c89)
 # render again: kernelgen render scale --backend cpp
 """a matrix times a number.
 

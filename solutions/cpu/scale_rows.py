@@ -2,7 +2,7 @@
 # problem: scale_rows
 # source: scale_rows.yaml (sha256 b026d003429c7218)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 7fe205b46c0d72a9)
+# templates: frame/head.py.jinja (sha256 52a228f841e66640)
 # render again: kernelgen render scale_rows --backend cpp
 """each row of a matrix times a number of its own.
 

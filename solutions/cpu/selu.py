@@ -2,7 +2,7 @@
 # problem: selu
 # source: selu.yaml (sha256 f3ba4a71f321d521)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 bb0be4ca74ba38d7)
+# templates: frame/head.py.jinja (sha256 1ae5efb7d0059c89)
 # render again: kernelgen render selu --backend cpp
 """SELU, element by element.
 

@@ -2,7 +2,7 @@
 # problem: sigmoid
 # source: sigmoid.yaml (sha256 40544b640b2e9c13)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 bb0be4ca74ba38d7)
+# templates: frame/head.py.jinja (sha256 1ae5efb7d0059c89)
 # render again: kernelgen render sigmoid --backend cpp
 """sigmoid, element by element.
 

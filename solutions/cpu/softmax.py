@@ -2,7 +2,7 @@
 # problem: softmax
 # source: softmax.yaml (sha256 5d185dad9ceb7d40)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 e0b8ed47b4e160ed)
+# templates: frame/head.py.jinja (sha256 de7beec507fa0207)
 # schedule: batch=512 slice=16384
 # render again: kernelgen render softmax --backend cpp
 """softmax along dimension 1.

@@ -2,7 +2,7 @@
 # problem: softplus
 # source: softplus.yaml (sha256 28a9c22f38f1370f)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 bb0be4ca74ba38d7)
+# templates: frame/head.py.jinja (sha256 1ae5efb7d0059c89)
 # render again: kernelgen render softplus --backend cpp
 """Softplus, element by element.
 

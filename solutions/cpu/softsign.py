@@ -2,7 +2,7 @@
 # problem: softsign
 # source: softsign.yaml (sha256 05e2302cc6c77a6f)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 bb0be4ca74ba38d7)
+# templates: frame/head.py.jinja (sha256 1ae5efb7d0059c89)
 # render again: kernelgen render softsign --backend cpp
 """Softsign, element by element.
 

@@ -2,7 +2,7 @@
 # problem: sum_middle
 # source: sum_middle.yaml (sha256 9e0f87ff8fe0208c)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 53eaec7f2e047eff)
+# templates: frame/head.py.jinja (sha256 8f0ab380805d1f8c)
 # render again: kernelgen render sum_middle --backend cpp
 """sum over dimension 1, which is kept.
 

@@ -2,7 +2,7 @@
 # problem: swish
 # source: swish.yaml (sha256 c4177693abb3d27e)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 bb0be4ca74ba38d7)
+# templates: frame/head.py.jinja (sha256 1ae5efb7d0059c89)
 # render again: kernelgen render swish --backend cpp
 """Swish (SiLU), element by element.
 

@@ -2,7 +2,7 @@
 # problem: triplet_margin
 # source: triplet_margin.yaml (sha256 39f276de5804cae1)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 ef3ee4626755d3da)
+# templates: frame/head.py.jinja (sha256 06a1c54f8f5fe23d)
 # render again: kernelgen render triplet_margin --backend cpp
 """triplet margin loss of Euclidean distances.
 
