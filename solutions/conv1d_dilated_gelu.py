@@ -2,7 +2,7 @@
 # problem: conv1d_dilated_gelu
 # source: conv1d_dilated_gelu.yaml (sha256 6a7946c38d4490c2)
 # backend: cuda, sm_90a
-# templates: frame/head.py.jinja (sha256 cccf7023c8bf5d30)
+# templates: frame/head.py.jinja (sha256 b198ad867952a675)
 # render again: kernelgen render conv1d_dilated_gelu
 """1-D convolution with stride and dilation, then GELU.
 

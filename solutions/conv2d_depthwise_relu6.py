@@ -2,7 +2,7 @@
 # problem: conv2d_depthwise_relu6
 # source: conv2d_depthwise_relu6.yaml (sha256 20be119546433f2b)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 cccf7023c8bf5d30)
+# templates: frame/head.py.jinja (sha256 b198ad867952a675)
 # render again: kernelgen render conv2d_depthwise_relu6
 """2-D convolution of each channel by itself, then ReLU6.
 

@@ -2,7 +2,7 @@
 # problem: conv2d_groupnorm_max_pool
 # source: conv2d_groupnorm_max_pool.yaml (sha256 6ade687d78e2e9ee)
 # backend: cuda, sm_90a
-# templates: frame/head.py.jinja (sha256 50bea1d86f55bcd2)
+# templates: frame/head.py.jinja (sha256 e9db8b45c332f510)
 # render again: kernelgen render conv2d_groupnorm_max_pool
 """2-D convolution, GroupNorm, a factor for each channel, a maximum of windows, clamped.
 

@@ -2,7 +2,7 @@
 # problem: conv2d_min_tanh
 # source: conv2d_min_tanh.yaml (sha256 378ee22ce3319253)
 # backend: cuda, sm_90a
-# templates: frame/head.py.jinja (sha256 cccf7023c8bf5d30)
+# templates: frame/head.py.jinja (sha256 b198ad867952a675)
 # render again: kernelgen render conv2d_min_tanh
 """2-D convolution, the minimum of each pixel's channels, then tanh twice.
 

@@ -2,7 +2,7 @@
 # problem: conv2d_relu_add
 # source: conv2d_relu_add.yaml (sha256 54f24aeb1df71263)
 # backend: cuda, sm_90a
-# templates: frame/head.py.jinja (sha256 3cb7cde51ea3e23a)
+# templates: frame/head.py.jinja (sha256 bf5832ff8240429e)
 # render again: kernelgen render conv2d_relu_add
 """2-D convolution, ReLU, then a bias for each channel.
 

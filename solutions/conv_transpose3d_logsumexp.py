@@ -2,7 +2,7 @@
 # problem: conv_transpose3d_logsumexp
 # source: conv_transpose3d_logsumexp.yaml (sha256 d4cf399058e644da)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 cccf7023c8bf5d30)
+# templates: frame/head.py.jinja (sha256 b198ad867952a675)
 # render again: kernelgen render conv_transpose3d_logsumexp
 """3-D transposed convolution of stride 2, logsumexp of the channels, gated and clamped.
 

@@ -2,7 +2,7 @@
 # problem: conv_transpose3d_residual
 # source: conv_transpose3d_residual.yaml (sha256 3901c7b90327e066)
 # backend: cuda, sm_90a
-# templates: frame/head.py.jinja (sha256 cccf7023c8bf5d30)
+# templates: frame/head.py.jinja (sha256 b198ad867952a675)
 # render again: kernelgen render conv_transpose3d_residual
 """3-D transposed convolution of stride 2, added to and multiplied by itself.
 

@@ -2,7 +2,7 @@
 # problem: conv_transpose3d_softmax
 # source: conv_transpose3d_softmax.yaml (sha256 65753bcb639cf794)
 # backend: cuda, sm_90a
-# templates: frame/head.py.jinja (sha256 cccf7023c8bf5d30)
+# templates: frame/head.py.jinja (sha256 b198ad867952a675)
 # render again: kernelgen render conv_transpose3d_softmax
 """3-D transposed convolution of stride 2, softmax of the channels, then sigmoid.
 

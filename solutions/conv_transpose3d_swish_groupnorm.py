@@ -2,7 +2,7 @@
 # problem: conv_transpose3d_swish_groupnorm
 # source: conv_transpose3d_swish_groupnorm.yaml (sha256 02647484576f3b6e)
 # backend: cuda, sm_90a
-# templates: frame/head.py.jinja (sha256 b4a552cf6a726f9c)
+# templates: frame/head.py.jinja (sha256 b7f43da8e24e8326)
 # render again: kernelgen render conv_transpose3d_swish_groupnorm
 """3-D transposed convolution of stride 2, swish, GroupNorm, then hardswish.
 

@@ -3,7 +3,7 @@
 # source: linear_gelu_gradients.yaml (sha256 0ad0a18759526749)
 # backend: cuda, sm_90a
 # templates: frame/head.py.jinja (sha256 9b44d46857d257d7)
-# render again: kernelgen render linear_gelu_gradients
+# render again: kernelgen render linear_gelu_gradients --gradients
 """Linear layer and GELU, forward and backward.
 
 1. addmm(a, b, bias): tensor cores multiply halves of both operands' values, as accurately as fp32.

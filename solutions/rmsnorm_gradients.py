@@ -3,7 +3,7 @@
 # source: rmsnorm_gradients.yaml (sha256 7362f8856345bc2e)
 # backend: cuda
 # templates: frame/head.py.jinja (sha256 c13f299f9c70dbc9)
-# render again: kernelgen render rmsnorm_gradients
+# render again: kernelgen render rmsnorm_gradients --gradients
 """RMSNorm with a weight, forward and backward.
 
 1. rsqrt(add(mean(pow_2(x)), 1e-05)) over dimensions (1), mean(pow_2(x)) over dimensions (1).

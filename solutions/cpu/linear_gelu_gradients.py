@@ -4,7 +4,7 @@
 # backend: cpp
 # templates: frame/head.py.jinja (sha256 3bce275f26383e7d)
 # schedule: depth=64
-# render again: kernelgen render linear_gelu_gradients --backend cpp
+# render again: kernelgen render linear_gelu_gradients --backend cpp --gradients
 """Linear layer and GELU, forward and backward.
 
 1. addmm stays in torch.

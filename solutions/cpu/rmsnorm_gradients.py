@@ -3,7 +3,7 @@
 # source: rmsnorm_gradients.yaml (sha256 7362f8856345bc2e)
 # backend: cpp
 # templates: frame/head.py.jinja (sha256 c4f13ea7a4eeffe4)
-# render again: kernelgen render rmsnorm_gradients --backend cpp
+# render again: kernelgen render rmsnorm_gradients --backend cpp --gradients
 """RMSNorm with a weight, forward and backward.
 
 1. rsqrt(add(mean(pow_2(x)), 1e-05)) over dimensions (1), mean(pow_2(x)) over dimensions (1).
