@@ -38,8 +38,8 @@ from kernelgen.grading.verdict import Status, WorstElement
 from kernelgen.grading.wire.messages import Tensors, Verified
 from kernelgen.grading.wire.tree import TensorLeaf, leaves, path_to
 
-# A reference that errs by half a bound may be larger by as much, and so may its bound in proportion:
-# at the largest tolerance, a share s keeps s * (1 + 1e-2 / 2) <= 1 / 2.
+# A reference that errs by half a bound may be larger by as much, and its bound in proportion: at a
+# tolerance of 1e-2, the largest, a share s keeps s * (1 + 1e-2 / 2) <= 1 / 2.
 _ABOUT_HALF = 0.497
 
 Chunk = tuple[int, list[torch.Tensor]]
