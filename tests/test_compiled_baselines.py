@@ -7,6 +7,8 @@ import pytest
 import torch
 from oracle_references import oracle_reference
 from torch._dynamo.utils import counters
+from torch._inductor.fx_passes import pad_mm
+from torch._inductor.runtime.benchmarking import benchmarker
 
 from kernelgen.grading.oracle.baselines import Baselines
 from kernelgen.grading.oracle.problem_code import ProblemCode
@@ -58,6 +60,26 @@ def test_what_is_compiled_ahead_is_found_again(
     assert (list(ready.ready), ready.failed) == (["eager", "compile"], {})
     assert counters["inductor"]["fxgraph_cache_hit"] == 1
     assert counters["inductor"]["fxgraph_cache_miss"] == 0
+
+
+@pytest.mark.parametrize("aside", [False, True])
+def test_beside_others_no_compiler_measures(
+    monkeypatch: pytest.MonkeyPatch, *, aside: bool
+) -> None:
+    timed: list[None] = []
+    compiled: list[None] = []
+
+    def measure(*_: object, **__: object) -> None:
+        # As torch does it for a product whose rows are not aligned.
+        pad_mm.get_do_bench()(lambda: timed.append(None))
+        compiled.append(None)
+
+    monkeypatch.setattr(benchmarker, "benchmark_gpu", lambda run, **_: run())
+    monkeypatch.setattr(ProblemCode, "on_no_data", measure)
+    cores = (min(os.sched_getaffinity(0)),) if aside else ()
+    message = m.CompileBaselines(names=("compile",), cores=cores)
+    Baselines(Clock("cpu"), threads=1).compile(message, reference())
+    assert (len(timed), len(compiled)) == ((0, 0) if aside else (1, 1))
 
 
 def test_what_does_not_compile_on_no_data_is_left_for_later(

@@ -223,6 +223,32 @@ def test_outputs_may_be_compared_once_their_memory_has_others(
     assert found.status is (Status.PASSED if wrong_call is None else Status.WRONG_VALUES)
 
 
+CHANGING = """
+import torch
+class Model(torch.nn.Module):
+    def forward(self, x):
+        return x[x > 0], x * x, float(x.sum())
+def get_inputs():
+    return [torch.randn(6, 37)]
+def get_init_inputs():
+    return []
+"""
+
+
+@pytest.mark.parametrize("later", [False, True])
+@pytest.mark.parametrize("wrong", [False, True])
+def test_a_form_that_depends_on_values_is_judged_by_its_own_call(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, *, later: bool, wrong: bool
+) -> None:
+    monkeypatch.setattr(desk.oracle_arena, "has_room_to_keep", lambda *_: True)
+    desk.reference = oracle_reference(CHANGING)
+    ran = desk.run(desk.make(), lambda x: (x[x > 0], x * x, float(x.sum()) + wrong))
+    desk.batches.sample(m.SampleBatch(outputs=ran.outputs))
+    found = desk.batches.verify(m.VerifyBatch(later=later), desk.reference)
+    assert found is not None
+    assert found.status is (Status.WRONG_STRUCTURE if wrong else Status.PASSED)
+
+
 def test_a_form_is_judged_before_anything_of_it_is_kept(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:

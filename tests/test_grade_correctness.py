@@ -19,6 +19,7 @@ from kernelgen.grading.wire.arena import HostArena
 from kernelgen.grading.wire.messages import Tensors
 from kernelgen.grading.wire.transport import deposit
 from kernelgen.grading.wire.tree import Items, TensorLeaf
+from kernelgen.problem.record import LARGEST_TOLERANCE
 from kernelgen.report.numbers import of_allowed
 
 TOLERANCE = 1e-5
@@ -497,3 +498,19 @@ def test_without_the_exact_result_nothing_passes_that_it_would_refuse(
     assert found.status is whole.status
     assert (found.max_abs_err is None) == surely
     assert found.elements == whole.elements
+
+
+@pytest.mark.parametrize("tolerance", [1e-5, 1e-3, LARGEST_TOLERANCE])
+@pytest.mark.parametrize("of_bound", [0.4999, 0.5001])
+def test_half_a_bound_beside_a_reference_that_errs_by_half_is_within_it_at_any_tolerance(
+    tolerance: float, of_bound: float
+) -> None:
+    exact = torch.full((4096,), 1e3, dtype=torch.float64)
+    ref32 = exact + of_bound * tolerance * (exact + 1.0)
+    for share in torch.linspace(0.49, 0.5, 41).tolist():
+        out = ref32 + share * tolerance * (ref32 + 1.0)
+        found = [
+            compare([out], expected_of(exact, ref32), tolerance, full=full).status
+            for full in (False, True)
+        ]
+        assert found[0] is found[1], share

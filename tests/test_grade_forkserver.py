@@ -13,7 +13,12 @@ from kernelgen.grading.options import GradeOptions, compiles_baselines
 from kernelgen.grading.supervisor.servers import Zygotes
 from kernelgen.grading.supervisor.workers import ForkServer
 from kernelgen.grading.wire import messages as m
-from kernelgen.grading.wire.forking import CANDIDATE_MODULES, COMPILER_MODULES, USUAL_MODULES
+from kernelgen.grading.wire.forking import (
+    CANDIDATE_MODULES,
+    COMPILER_MODULES,
+    USUAL_MODULES,
+    Look,
+)
 from kernelgen.sandbox.record import Plan
 
 # Stands for a build with CUDA and a GPU, where any of what raises spoils every later fork.
@@ -163,3 +168,17 @@ def test_it_leaves_nvml_as_often_as_its_imports_have_started_it(
     monkeypatch.setattr("ctypes.CDLL", lambda *_, **__: nvml)
     forkserver._leave_nvml()  # noqa: SLF001 (what no fork can tell without a GPU)
     assert nvml.starts == -1
+
+
+@pytest.mark.parametrize(("code", "killed"), [(None, [41]), (0, []), (-9, [])])
+def test_a_number_that_may_be_another_process_by_now_is_not_killed(
+    monkeypatch: pytest.MonkeyPatch, code: int | None, killed: list[int]
+) -> None:
+    found: list[int] = []
+    monkeypatch.setattr(forkserver, "kill_fork", found.append)
+    monkeypatch.setattr(forkserver, "end_children", lambda _: None)
+    monkeypatch.setattr(os, "waitpid", lambda *_: (41, 9))
+    codes = {41: code}
+    # As a file asks for that gives way to others once its candidate has ended.
+    assert forkserver._look(Look(pid=41, kill=True), codes) == (-9 if code is None else code)  # noqa: SLF001
+    assert found == killed

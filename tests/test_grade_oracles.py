@@ -11,7 +11,7 @@ import torch
 
 from kernelgen.errors import KernelgenFault
 from kernelgen.grading.oracle import device
-from kernelgen.grading.oracle.device import OracleMemory
+from kernelgen.grading.oracle.device import OracleArena, OracleMemory
 from kernelgen.grading.supervisor.oracle_client import OracleClient, oracle_setup
 from kernelgen.grading.supervisor.oracles import Oracles
 from kernelgen.grading.supervisor.timing_lock import TimingLock
@@ -262,3 +262,15 @@ def test_what_is_given_back_is_cleared_before_a_call_is_timed(
     OracleMemory(Clock("cuda")).leave_room(None if wanted_gb is None else wanted_gb * 10**9)
     assert sum(rests) == pytest.approx(rest_s)
     assert cached == [0 if rest_s else 20 * 10**9]
+
+
+@pytest.mark.parametrize(
+    ("free_gb", "kept_gb", "has_room"), [(13, 0, True), (11, 0, False), (50, 5, False)]
+)
+def test_what_is_compared_later_leaves_a_candidate_what_it_needed(
+    monkeypatch: pytest.MonkeyPatch, free_gb: int, kept_gb: int, *, has_room: bool
+) -> None:
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (free_gb * 10**9, 100 * 10**9))
+    monkeypatch.setattr(OracleArena, "total_bytes", 10 * 10**9)
+    arena = OracleArena("cuda", lambda: None)
+    assert arena.has_room_to_keep(kept_gb * 10**9, 2 * 10**9) is has_room

@@ -84,7 +84,9 @@ def test_the_exact_result_is_computed_by_what_is_quicker(
     assert torch.backends.cudnn.enabled
 
 
-def test_after_the_first_call_float64_waits_until_it_is_asked_for() -> None:
+def test_after_the_first_call_float64_waits_until_it_is_asked_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     computed: list[torch.dtype] = []
 
     class Model(torch.nn.Module):
@@ -105,6 +107,20 @@ def test_after_the_first_call_float64_waits_until_it_is_asked_for() -> None:
     # What such inputs have never given may fail.
     one.of([torch.ones(4)], [torch.ones(4)], at_once=False)
     assert len(computed) == 4
+    # A candidate may have taken the memory since.
+    monkeypatch.setattr(exact, "free_bytes", lambda _: 0)
+    assert one.of([x], [x * 2], at_once=False)[0] == "float32"
+
+
+@pytest.mark.parametrize("change", ["self.mean += 1e-3", "self.mean = self.mean + 1e-3"])
+def test_float64_keeps_step_with_a_reference_that_reads_what_it_has_written(change: str) -> None:
+    buffer = "self.register_buffer('mean', torch.zeros(()))"
+    one = made(f"{change}; return x - self.mean", constructor=buffer)
+    for call in range(10):
+        _, expected = one.expect(call)
+    # Nobody asked for the results between: a candidate that stands still is not to agree for that.
+    ((_, (found,)),) = expected.exact_chunks()
+    assert (found - expected.ref32[0]).abs().max() < 1.5e-3, "it is a step ahead throughout"
 
 
 def test_a_large_batch_that_insists_on_float32_is_compared_in_it_too(

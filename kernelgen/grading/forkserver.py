@@ -137,7 +137,7 @@ def _look(request: Look, exit_codes: dict[int, int | None]) -> int | None:
     pid = request.pid
     if request.tell and exit_codes[pid] is None:
         os.kill((contained_process(pid) if request.kept else None) or pid, _TELL_SIGNAL)
-    if request.kill:
+    if request.kill and exit_codes[pid] is None:  # else its number may be another's by now
         kill_fork(pid)
     if exit_codes[pid] is None:
         done, status = os.waitpid(pid, 0 if request.kill else os.WNOHANG)

@@ -112,11 +112,14 @@ class OracleArena:
         return torch.cuda.mem_get_info()[0] >= nbytes
 
     def has_room_to_keep(self, kept_bytes: int, nbytes: int) -> bool:
-        """Whether a GPU has room for more copies of a candidate's outputs beside those there."""
+        """Whether a GPU has room for more copies of a candidate's outputs beside those there.
+
+        The candidate is to run again, and may need as much as before.
+        """
         if self._device != "cuda":
             return False
         most = torch.cuda.mem_get_info()[1] // _KEPT_PART
-        return kept_bytes + nbytes <= most and self.leaves(2 * nbytes)
+        return kept_bytes + nbytes <= most and self.leaves(nbytes + max(nbytes, self.total_bytes))
 
     def close_retired(self) -> None:
         """Free what the candidate has had the time to let go of."""

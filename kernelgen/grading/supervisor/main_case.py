@@ -1,6 +1,7 @@
 """The main case once it agrees: its times, their confirmation, and which kernels ran."""
 
 import math
+import random
 from collections.abc import Callable
 from statistics import median
 from time import perf_counter
@@ -31,8 +32,10 @@ from kernelgen.hardware.identity import DeviceIdentity
 _TRACED_CALLS = {"cuda": 3, "cpu": 2}
 _PROBES = 3
 _CALLS_AGAIN = 7
-# Others on a GPU are looked for as often: a look takes longer than a call of microseconds.
-_LOOK_EVERY_S = 0.05
+# Others on a GPU are looked for within so long after the last look, no candidate knows when: a look
+# takes longer than a call of microseconds.
+_LOOK_WITHIN_S = 0.1
+_DRAW = random.SystemRandom()
 
 Rates = dict[tuple[DeviceIdentity, tuple[MatrixFormat, ...]], Calibration]
 """Rates of devices for formats of products, as they were measured."""
@@ -65,7 +68,8 @@ class MainCase:
         self._task, self._calls, self._opened, self._ready = task, calls, opened, ready
         self._dialogue, self._evidence = dialogue, task.evidence
         self._quiet, self._stubs, self._rates = quiet, stubs, rates
-        self._looked_at = -math.inf
+        self._look_at = -math.inf
+        self._look_within_s = _LOOK_WITHIN_S
         self._baselines: dict[str, str] | None = None
         self._host_ms: dict[str, list[float]] = {}
         self._events_us: float | None = None
@@ -172,10 +176,12 @@ class MainCase:
             times_ms[subject] = self._time_one(subject, inputs)
             # Right after a call the device is still as it was during it.
             throttled += conditions.look()
-        if self._task.device == "cuda" and perf_counter() - self._looked_at > _LOOK_EVERY_S:
+        if self._task.device == "cuda" and perf_counter() >= self._look_at:
             if self._probe().load > CROWDED:
                 throttled.append(OTHER_WORK)
-            self._looked_at = perf_counter()
+                # Others that were seen once are looked for after every block.
+                self._look_within_s = 0.0
+            self._look_at = perf_counter() + _DRAW.uniform(0.0, self._look_within_s)
         return TimedBlock(times_ms=times_ms, throttled=tuple(dict.fromkeys(throttled)))
 
     def _time_one(self, subject: str, inputs: m.Deposited) -> float:
