@@ -2,6 +2,7 @@
 
 import math
 import random
+import sys
 from collections.abc import Callable
 from statistics import median
 from time import perf_counter
@@ -32,9 +33,9 @@ from kernelgen.hardware.identity import DeviceIdentity
 _TRACED_CALLS = {"cuda": 3, "cpu": 2}
 _PROBES = 3
 _CALLS_AGAIN = 7
-# Others on a GPU are looked for within so long after the last look, no candidate knows when: a look
-# takes longer than a call of microseconds.
-_LOOK_WITHIN_S = 0.1
+# Others on a GPU are looked for after as many blocks as there are at least, and then within so long
+# after the last look, no candidate knows when: a look takes longer than a call of microseconds.
+_LOOKS_AT_FIRST, _LOOK_WITHIN_S = 12, 0.1
 _DRAW = random.SystemRandom()
 
 Rates = dict[tuple[DeviceIdentity, tuple[MatrixFormat, ...]], Calibration]
@@ -69,7 +70,7 @@ class MainCase:
         self._dialogue, self._evidence = dialogue, task.evidence
         self._quiet, self._stubs, self._rates = quiet, stubs, rates
         self._look_at = -math.inf
-        self._look_within_s = _LOOK_WITHIN_S
+        self._at_once = _LOOKS_AT_FIRST
         self._baselines: dict[str, str] | None = None
         self._host_ms: dict[str, list[float]] = {}
         self._events_us: float | None = None
@@ -177,11 +178,12 @@ class MainCase:
             # Right after a call the device is still as it was during it.
             throttled += conditions.look()
         if self._task.device == "cuda" and perf_counter() >= self._look_at:
+            self._at_once -= 1
             if self._probe().load > CROWDED:
                 throttled.append(OTHER_WORK)
-                # Others that were seen once are looked for after every block.
-                self._look_within_s = 0.0
-            self._look_at = perf_counter() + _DRAW.uniform(0.0, self._look_within_s)
+                self._at_once = sys.maxsize  # who was seen is looked for after every block
+            within_s = 0.0 if self._at_once > 0 else _LOOK_WITHIN_S
+            self._look_at = perf_counter() + _DRAW.uniform(0.0, within_s)
         return TimedBlock(times_ms=times_ms, throttled=tuple(dict.fromkeys(throttled)))
 
     def _time_one(self, subject: str, inputs: m.Deposited) -> float:
