@@ -2,7 +2,7 @@
 # problem: rmsnorm_gradients
 # source: rmsnorm_gradients.yaml (sha256 7362f8856345bc2e)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 c13f299f9c70dbc9)
+# templates: frame/head.py.jinja (sha256 3b8894e2486ad01c)
 # render again: kernelgen render rmsnorm_gradients --gradients
 """RMSNorm with a weight, forward and backward.
 
@@ -764,7 +764,11 @@ def _expect(name: str, found: object, expected: object) -> None:
 
 
 def _left(
-    ctx: torch.autograd.function.FunctionCtx, outputs: list, records: list, kept: list, numbers: list
+    ctx: torch.autograd.function.FunctionCtx,
+    outputs: list,
+    records: list,
+    kept: list,
+    numbers: list,
 ) -> object:
     """Keep what backward begins with; return outputs as objects of their own."""
     ctx.save_for_backward(*kept)

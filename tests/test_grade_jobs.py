@@ -205,16 +205,16 @@ def test_what_lacks_memory_beside_others_is_graded_again_alone(
         assert all(one.result(60).passed for one in futures)
 
 
-def test_the_device_is_left_once_the_oracle_is_at_rest(monkeypatch: pytest.MonkeyPatch) -> None:
-    at_rest, alone = Oracles._at_rest, []  # noqa: SLF001 (what is done under the lock)
+def test_nobody_is_timed_before_the_oracle_is_at_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    at_rest, working = Oracles._at_rest, []  # noqa: SLF001 (what is done under the lock)
 
     def noted(self: Oracles, oracle: OracleClient) -> bool:
-        alone.append(self.lock.is_mine)
+        working.append(vars(self.lock)["_working"])
         return at_rest(self, oracle)
 
     monkeypatch.setattr(Oracles, "_at_rest", noted)
     assert grade([HONEST], options=TIMED).verdicts[0].passed
-    assert alone == [False, True], "after the preview, and after the times"
+    assert working == [1, 1], "after the preview, and after the times"
 
 
 def test_a_file_may_be_taken_back(tmp_path: Path) -> None:

@@ -88,10 +88,10 @@ def plan_of(
     return structs.replace(made, limit=limit)
 
 
-def rates_here(device: Device) -> Calibration | None:
-    """Return the rates of this machine's device if they are known."""
+def rates_here(device: Device, name: str | None = None) -> Calibration | None:
+    """Return the rates of this machine's device if they are known, and it has that name."""
     identity = identity_here(device)
-    if isinstance(identity, str):
+    if isinstance(identity, str) or name not in (None, identity.name):
         return None
     return look_up(cache_folder(), identity).calibration
 

@@ -2,7 +2,7 @@
 # problem: rmsnorm_gradients
 # source: rmsnorm_gradients.yaml (sha256 7362f8856345bc2e)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 c4f13ea7a4eeffe4)
+# templates: frame/head.py.jinja (sha256 55fd82eeefc8e883)
 # render again: kernelgen render rmsnorm_gradients --backend cpp --gradients
 """RMSNorm with a weight, forward and backward.
 
@@ -459,7 +459,11 @@ def _expect(name: str, found: object, expected: object) -> None:
 
 
 def _left(
-    ctx: torch.autograd.function.FunctionCtx, outputs: list, records: list, kept: list, numbers: list
+    ctx: torch.autograd.function.FunctionCtx,
+    outputs: list,
+    records: list,
+    kept: list,
+    numbers: list,
 ) -> object:
     """Keep what backward begins with; return outputs as objects of their own."""
     ctx.save_for_backward(*kept)
