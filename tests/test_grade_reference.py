@@ -104,7 +104,7 @@ def test_after_the_first_call_float64_waits_until_it_is_asked_for(
         ((_, (found,)),) = chunks()
         assert found.tolist() == [6.0] * 3
     assert computed == [torch.float64] * 3, "what was computed is kept"
-    # What such inputs have never given may fail.
+    # Inputs of another shape have given none yet, and may fail.
     one.of([torch.ones(4)], [torch.ones(4)], at_once=False)
     assert len(computed) == 4
     # A candidate may have taken the memory since.

@@ -83,7 +83,7 @@ def _split(graph: Graph) -> tuple[tuple[str, ...], Graph, Graph]:
 def _held(graph: Graph, outputs: Iterable[str], makers: dict[str, Node]) -> set[str]:
     """Return the values that forward has in memory, as it returns or multiplies them."""
     types, numbers = graph.types, {i.name for i in graph.inputs if i.is_number}
-    # What is left in a buffer is there before backward begins.
+    # Buffers hold what forward left in them before backward begins.
     changed = {i.name for i in graph.inputs if i.path in graph.updates}
     costs = {
         node.name

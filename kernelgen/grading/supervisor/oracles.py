@@ -139,12 +139,9 @@ class Oracles:
                     if prepared:
                         # That takes no memory of the device. On other cores than what is timed it
                         # goes on meanwhile; else it stands still.
-                        aside, worker = (
-                            cores_aside() if setup.device == "cuda" else (),
-                            oracle.worker,
-                        )
-                        still = (worker.pause, worker.resume) if not aside else (_go_on, _go_on)
-                        with self.lock.pausable(*still):
+                        aside = cores_aside() if setup.device == "cuda" else ()
+                        still = self.lock.pausable(oracle.worker.pause, oracle.worker.resume)
+                        with self.lock.resting() if aside else still:
                             oracle.ask(m.CompileBaselines(names=prepared, cores=aside))
             except BaseException as error:  # noqa: BLE001 (the outermost frame of a thread)
                 # A failure in preparing will come again where it is judged.
@@ -333,10 +330,6 @@ class Oracles:
         with self._change:
             self._live -= Counter((key,))
             self._change.notify_all()
-
-
-def _go_on() -> None:
-    """Leave what is asked to stand still as it is."""
 
 
 def _key(setup: m.SetUpOracle, environment: Mapping[str, str]) -> str:

@@ -175,8 +175,8 @@ class TimingLock:
     def give_way(self) -> None:
         """Within `working`: let all be timed first that wait for it."""
         if not self.is_mine:
-            with self.resting():
-                pass
+            self._add(working=-1)
+            self._begin()
 
     @contextlib.contextmanager
     def pausable(self, pause: Callable[[], None], resume: Callable[[], None]) -> Iterator[None]:
