@@ -84,7 +84,7 @@ class Desk:
 
     def compared(self) -> m.Verified:
         """Compare what was looked at."""
-        found = self.batches.verify(m.VerifyBatch(), self.reference)
+        found = self.batches.verify(self.reference)
         assert found is not None
         return found
 
@@ -209,14 +209,13 @@ def test_outputs_may_be_compared_once_their_memory_has_others(
     desk: Desk, monkeypatch: pytest.MonkeyPatch, wrong_call: int | None
 ) -> None:
     monkeypatch.setattr(desk.oracle_arena, "has_room_to_keep", lambda kept, new: new > kept == 0)
-    later = m.VerifyBatch(later=True)
     calls = iter(range(CALLS))
     ran = desk.run(desk.make(), lambda x: right(x) * (next(calls) != wrong_call))
     desk.batches.sample(m.SampleBatch(outputs=ran.outputs))
-    assert desk.batches.verify(later, desk.reference) is None
+    assert desk.batches.verify(desk.reference) is None
     ran = desk.run(desk.make(1 + CALLS), torch.zeros_like)
     desk.batches.sample(m.SampleBatch(outputs=ran.outputs))
-    without_room = desk.batches.verify(later, desk.reference)
+    without_room = desk.batches.verify(desk.reference)
     assert without_room is not None
     assert without_room.status is Status.WRONG_VALUES
     found = desk.batches.verify_kept(desk.reference)
@@ -235,16 +234,16 @@ def get_init_inputs():
 """
 
 
-@pytest.mark.parametrize("later", [False, True])
+@pytest.mark.parametrize("room", [False, True])
 @pytest.mark.parametrize("wrong", [False, True])
 def test_a_form_that_depends_on_values_is_judged_by_its_own_call(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch, *, later: bool, wrong: bool
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, *, room: bool, wrong: bool
 ) -> None:
-    monkeypatch.setattr(desk.oracle_arena, "has_room_to_keep", lambda *_: True)
+    monkeypatch.setattr(desk.oracle_arena, "has_room_to_keep", lambda *_: room)
     desk.reference = oracle_reference(CHANGING)
     ran = desk.run(desk.make(), lambda x: (x[x > 0], x * x, float(x.sum()) + wrong))
     desk.batches.sample(m.SampleBatch(outputs=ran.outputs))
-    found = desk.batches.verify(m.VerifyBatch(later=later), desk.reference)
+    found = desk.batches.verify(desk.reference)
     assert found is not None
     assert found.status is (Status.WRONG_STRUCTURE if wrong else Status.PASSED)
 
@@ -255,7 +254,7 @@ def test_a_form_is_judged_before_anything_of_it_is_kept(
     monkeypatch.setattr(desk.oracle_arena, "has_room_to_keep", lambda *_: True)
     ran = desk.run(desk.make(), lambda x: right(x)[:, :-1].clone())
     desk.batches.sample(m.SampleBatch(outputs=ran.outputs))
-    found = desk.batches.verify(m.VerifyBatch(later=True), desk.reference)
+    found = desk.batches.verify(desk.reference)
     assert found is not None
     assert found.status is Status.WRONG_SHAPE
 

@@ -227,13 +227,13 @@ class Batches:
                 self._blocks.pop(block).close()
                 del self._last_used[block]
 
-    def verify(self, message: m.VerifyBatch, reference: Reference) -> m.Verified | None:
+    def verify(self, reference: Reference) -> m.Verified | None:
         """Compare every output of the batch, or keep all of them for later."""
         outputs, calls = self._batch.outputs, len(self._batch.asked.inputs)
         if len(outputs) != calls:
             reason = f"{len(outputs)} results came for {calls} calls"
             return m.Verified(status=Status.TAMPERED, reason=reason)
-        later = message.later and unless_forged(lambda: self._may_keep(reference.form)) is True
+        later = unless_forged(lambda: self._may_keep(reference.form)) is True
         found = m.Verified(status=Status.TAMPERED, reason="no call was verified")
         for position, placed in enumerate(outputs):
             call = self._batch.first_call + position + 1

@@ -93,7 +93,7 @@ class Oracle:
             m.OpenGate: lambda _: batches.open_gate(),
             # Outputs that cannot be looked at cannot be verified either, which gives the reason.
             m.SampleBatch: lambda one: unless_forged(lambda: batches.sample(one)) is True,
-            m.VerifyBatch: lambda one: batches.verify(one, calls.reference),
+            m.VerifyBatch: lambda _: batches.verify(calls.reference),
             m.VerifyKept: lambda _: self._verify_kept(),
             m.Probe: lambda _: self._probe.look(),
             m.CheckDevice: lambda _: self._check_device(),

@@ -132,7 +132,7 @@ class BatchRunner:
         if self.is_probing or not self.probes:
             self.probes.append(ask(m.Probe()))
         if counts and verifies:
-            found = ask(m.VerifyBatch(later=True))
+            found = ask(m.VerifyBatch())
             self.has_left = self.has_left or found is None
             if found is not None:
                 self._calls.require_passed(found, timed=True)

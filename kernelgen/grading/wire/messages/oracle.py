@@ -469,15 +469,12 @@ class SampleBatch(Request[bool], frozen=True, kw_only=True):
 
 
 class VerifyBatch(Request[Verified | None], frozen=True, kw_only=True):
-    """Compare all outputs of the batch, and the sampled elements again.
+    """Compare the sampled elements of the batch again, and all outputs.
 
-    Attributes:
-        later: copies of the outputs will do, which VerifyKept compares; the answer is None then. If
-            there is no room for them, they are compared now.
+    Where a GPU has room for copies of these, VerifyKept compares them, and the answer is None.
     """
 
     stage: ClassVar = "while it compared a batch's outputs"
-    later: bool = False
 
 
 class VerifyKept(Request[Verified], frozen=True, kw_only=True):
