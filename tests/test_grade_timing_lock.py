@@ -304,3 +304,32 @@ def test_who_is_alone_takes_room_and_who_waits_can_be_stopped() -> None:
     room.stop()
     assert waiting.ended.wait(60)
     inside.go()
+
+
+def test_who_waits_to_begin_is_let_in_after_a_few_that_are_timed() -> None:
+    lock, told = TimingLock(), []
+    ready = threading.Barrier(9, timeout=60)
+
+    def is_timed() -> None:
+        with lock.working():
+            ready.wait()
+            with lock.alone():
+                told.append("timed")
+                time.sleep(0.02)  # the others come to wait meanwhile
+
+    def begins() -> None:
+        ready.wait()
+        time.sleep(0.01)
+        with lock.working():
+            told.append("begins")
+            time.sleep(0.02)
+
+    threads = [threading.Thread(target=is_timed, daemon=True) for _ in range(7)]
+    threads.append(threading.Thread(target=begins, daemon=True))
+    for thread in threads:
+        thread.start()
+    ready.wait()
+    for thread in threads:
+        thread.join(60)
+    assert told.count("timed") == 7
+    assert 1 <= told.index("begins") <= 5

@@ -7,20 +7,21 @@ from pathlib import Path
 import msgspec
 
 from kernelgen.errors import ExitCode, UserError
+from kernelgen.grading.launch import cores_aside
 from kernelgen.grading.options import GradeOptions, Observer, compiles_baselines
 from kernelgen.grading.queue.job import Job, versions
 from kernelgen.grading.queue.journal import Journal
 from kernelgen.grading.supervisor.crew import Crew, ended
 from kernelgen.grading.tools.sanitizer import find_sanitizer
 from kernelgen.grading.verdict import SCHEMA_VERSION, Run, Verdict
-from kernelgen.hardware.device import has_gpu_driver, usable_cores
+from kernelgen.hardware.device import facts_of, usable_cores, visible_gpus
 from kernelgen.problem.record import Problem
+from kernelgen.sandbox.limits import available_bytes
 from kernelgen.sandbox.survey import require_namespaces
 
-# A candidate and its context take most of a GB of a GPU, which may have 24.
-_MOST_JOBS = 4
+# A candidate, its oracle, their contexts and a main case's share; beside them compilers.
+_GPU_BYTES_A_JOB, _BYTES_A_JOB = 6e9, 4e9
 _NO_CANDIDATES = ("__init__.py", "conftest.py")
-_CORES_A_JOB = 4
 
 
 class Interrupted(KeyboardInterrupt):
@@ -158,11 +159,14 @@ def _run(verdicts: Mapping[int, Verdict], queue: Sequence[Job], crew: Crew) -> R
 def usual_jobs(options: GradeOptions, gpus: int = 1) -> int:
     """Return how many files to build and check at once on each of some GPUs where nobody says.
 
-    They are few, for the memory.
+    While one is timed, others compile on what cores it does not need; some wait for either.
     """
-    if options.device == "cpu" or not has_gpu_driver():
+    facts = facts_of(options.gpu or visible_gpus(1)[0]) if options.device != "cpu" else None
+    if facts is None:
         return 1
-    return max(1, min(_MOST_JOBS, usable_cores() // gpus // _CORES_A_JOB))
+    room = min(facts.memory_bytes / _GPU_BYTES_A_JOB, available_bytes() / gpus / _BYTES_A_JOB)
+    cores = usable_cores() if cores_aside() else 1
+    return max(1, min(cores // gpus, int(room)))
 
 
 def expand(paths: Sequence[Path | str]) -> list[Path]:
