@@ -7,7 +7,6 @@ from pathlib import Path
 import msgspec
 
 from kernelgen.errors import ExitCode, UserError
-from kernelgen.grading.launch import cores_aside
 from kernelgen.grading.options import GradeOptions, Observer, compiles_baselines
 from kernelgen.grading.queue.job import Job, versions
 from kernelgen.grading.queue.journal import Journal
@@ -19,8 +18,13 @@ from kernelgen.problem.record import Problem
 from kernelgen.sandbox.limits import available_bytes
 from kernelgen.sandbox.survey import require_namespaces
 
-# A candidate, its oracle, their contexts and a main case's share; beside them compilers.
-_GPU_BYTES_A_JOB, _BYTES_A_JOB = 6e9, 4e9
+# A fork server with torch, two forks of it, and a compiler that reads torch's headers.
+_LANE_BYTES = 3 << 30
+# The room that the grader asks for before it starts on a GPU; see grading/footprint.py.
+_LANE_GPU_BYTES = 5 << 30
+_MOST_LANES = 32
+# The lanes of one GPU take turns on it, and each holds two CUDA contexts there.
+_MOST_LANES_ON_GPU = 8
 _NO_CANDIDATES = ("__init__.py", "conftest.py")
 
 
@@ -157,16 +161,23 @@ def _run(verdicts: Mapping[int, Verdict], queue: Sequence[Job], crew: Crew) -> R
 
 
 def usual_jobs(options: GradeOptions, gpus: int = 1) -> int:
-    """Return how many files to build and check at once on each of some GPUs where nobody says.
-
-    While one is timed, others compile on what cores it does not need; some wait for either.
-    """
+    """Return how many files to build and check at once on each of some GPUs where nobody says."""
     facts = facts_of(options.gpu or visible_gpus(1)[0]) if options.device != "cpu" else None
     if facts is None:
         return 1
-    room = min(facts.memory_bytes / _GPU_BYTES_A_JOB, available_bytes() / gpus / _BYTES_A_JOB)
-    cores = usable_cores() if cores_aside() else 1
-    return max(1, min(cores // gpus, int(room)))
+    lanes = most_lanes(usable_cores(), available_bytes(), [facts.memory_bytes] * gpus)
+    return max(1, lanes // gpus)
+
+
+def most_lanes(cores: int, memory_bytes: int, gpus_bytes: Sequence[int]) -> int:
+    """Return how many files to grade at once on all of some GPUs, as far as memory goes."""
+    # A lane keeps two to three cores busy: two compilers, or the oracle and the candidate.
+    lanes = min(cores, max(2, cores // 2), _MOST_LANES, memory_bytes // _LANE_BYTES)
+    if gpus_bytes:
+        # Each GPU gets as many lanes as any other, so the fullest one decides.
+        on_each = min(_MOST_LANES_ON_GPU, min(gpus_bytes) // _LANE_GPU_BYTES)
+        lanes = min(lanes, on_each * len(gpus_bytes))
+    return max(1, lanes)
 
 
 def expand(paths: Sequence[Path | str]) -> list[Path]:

@@ -27,15 +27,12 @@ from kernelgen.grading.supervisor.workers import ForkServer
 from kernelgen.grading.verdict import Judged, Status
 from kernelgen.grading.wire import messages as m
 from kernelgen.grading.wire.forking import USUAL_MODULES
-from kernelgen.hardware.device import usable_cores
 
 # Idle oracles wait for a candidate that may not come; a context takes most of a GB of a GPU.
 _MOST_IDLE = 2
 # Of so many problems it is remembered what they are; one that comes back later is looked at again.
 _MOST_PREVIEWS = 256
 _CHECK_TIMEOUT_S = 60.0
-# One candidate's compilers, or a baseline's, run on about so many.
-_CORES_OF_A_COMPILER = 2
 # After one of these the oracle itself, or the device, may not be what it was.
 _NOT_LENT_AGAIN = (
     Status.TAMPERED,
@@ -70,7 +67,6 @@ class Oracles:
     Attributes:
         lock: the same.
         room: for main cases of several candidates.
-        compiling: is held by who compiles: of many at once, none would be done soon.
         rates: of devices, as far as they were measured while a candidate was timed.
 
     Raises:
@@ -82,7 +78,6 @@ class Oracles:
     ) -> None:
         self._scratch, self.lock, self._modules = scratch, lock, modules
         self.room = Room(lock)
-        self.compiling = threading.BoundedSemaphore(-(-usable_cores() // _CORES_OF_A_COMPILER))
         self._started = 0
         self._change = threading.Condition()
         # A key at nought is forgotten: a run may see any number of problems.
@@ -146,7 +141,7 @@ class Oracles:
                         # goes on meanwhile; else it stands still.
                         aside = cores_aside() if setup.device == "cuda" else ()
                         still = self.lock.pausable(oracle.worker.pause, oracle.worker.resume)
-                        with self.lock.resting() if aside else still, self.compiling:
+                        with self.lock.resting() if aside else still:
                             oracle.ask(m.CompileBaselines(names=prepared, cores=aside))
             except BaseException as error:  # noqa: BLE001 (the outermost frame of a thread)
                 # A failure in preparing will come again where it is judged.

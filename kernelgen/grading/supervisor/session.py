@@ -87,8 +87,7 @@ class Session:
         try:
             with oracles.expected(setup, environment):
                 ahead = oracles.preview(setup, environment, compiles=self._compiled_baselines())
-                with oracles.compiling:
-                    self._build_ahead(server, gpu)
+                self._build_ahead(server, gpu)
                 known = ahead.result()
                 self._evidence.ready = known.ready
                 require_tools(self._solution)
