@@ -382,7 +382,7 @@ def test_none_begins_while_one_waits_to_be_alone() -> None:
 
 @pytest.mark.parametrize(
     ("gpu_bytes", "host_bytes", "cores", "jobs"),
-    [(141e9, 128e9, 16, 16), (24e9, 128e9, 16, 4), (141e9, 12e9, 16, 3), (141e9, 128e9, 4, 4)],
+    [(141e9, 128e9, 16, 8), (24e9, 128e9, 16, 4), (141e9, 12e9, 16, 3), (141e9, 128e9, 4, 2)],
 )
 def test_as_many_files_are_in_work_as_there_are_cores_and_memory_for(
     monkeypatch: pytest.MonkeyPatch,

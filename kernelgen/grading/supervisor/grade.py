@@ -24,7 +24,7 @@ _LANE_BYTES = 3 << 30
 _LANE_GPU_BYTES = 5 << 30
 _MOST_LANES = 32
 # The lanes of one GPU take turns on it, and each holds two CUDA contexts there.
-_MOST_LANES_ON_GPU = 16
+_MOST_LANES_ON_GPU = 8
 _NO_CANDIDATES = ("__init__.py", "conftest.py")
 
 
@@ -171,10 +171,8 @@ def usual_jobs(options: GradeOptions, gpus: int = 1) -> int:
 
 def most_lanes(cores: int, memory_bytes: int, gpus_bytes: Sequence[int]) -> int:
     """Return how many files to grade at once on all of some GPUs, as far as memory goes."""
-    # A lane keeps two to three cores busy: two compilers, or the oracle and the candidate. On a GPU
-    # it waits for most of its time.
-    busy = cores if gpus_bytes else max(2, cores // 2)
-    lanes = min(cores, busy, _MOST_LANES, memory_bytes // _LANE_BYTES)
+    # A lane keeps two to three cores busy: two compilers, or the oracle and the candidate.
+    lanes = min(cores, max(2, cores // 2), _MOST_LANES, memory_bytes // _LANE_BYTES)
     if gpus_bytes:
         # Each GPU gets as many lanes as any other, so the fullest one decides.
         on_each = min(_MOST_LANES_ON_GPU, min(gpus_bytes) // _LANE_GPU_BYTES)
