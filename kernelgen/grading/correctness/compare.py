@@ -112,8 +112,9 @@ def compare(
     wrong = any(tally.wrong for tally in tallies)
     if full or wrong:
         errors = _reference_errors(expected, bounds)
-        for n, error in enumerate(errors):
-            expected.errors[n] = max(error.largest, expected.errors.get(n, 0.0))
+        # Few say little of others.
+        for n, error in ((n, one.largest) for n, one in enumerate(errors) if not one.are_few):
+            expected.errors[n] = max(error, expected.errors.get(n, 0.0))
     if wrong:
         few = {n: error for n, error in enumerate(errors) if error.are_few}
         for ref32, exact in expected.nearby() if few and expected.nearby else ():
