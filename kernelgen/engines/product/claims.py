@@ -85,7 +85,7 @@ def product_of(
     # An einsum repeats a dimension of one, along which a product would sum.
     if rows.shape[-1] != columns.shape[-1]:
         return None
-    fast = choose_product(rows, columns, arch or "sm_80", adds_up=not bias and arch != SIMPLE)
+    fast = choose_product(rows, columns, arch or "sm_80", adds_up=not bias)
     if arch not in {None, SIMPLE} and not _pays(fast):
         return None
     operands = [

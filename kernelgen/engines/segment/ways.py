@@ -72,9 +72,10 @@ def way_of(segment: Segment, arch: Architecture | None) -> Way:
     if statistics_of(segment) is None or length < (_LEAST_ON_A_CPU if arch is None else _LEAST):
         return "held"
     whole = vector > 0 and length % vector == 0
-    if arch not in {None, SIMPLE} and whole and length <= _CACHE_LENGTH:
+    tuned = arch not in {None, SIMPLE}
+    if tuned and whole and length <= _CACHE_LENGTH:
         return "registers" if length <= _REGISTERS_LENGTH else "cache"
-    if arch not in {None, SIMPLE} and length <= ROW:
+    if tuned and length <= ROW:
         return "held"
     segments, weights = prod(segment.shape) // length, elementwise(segment)
     if arch is None or arch in {"sm_80", SIMPLE} or not vector or segments * length % vector:

@@ -17,7 +17,7 @@ from kernelgen.grading.queue.job import LaneStopped
 
 FOLDER = Path("/tmp")  # noqa: S108 (all users must meet in one place, whatever TMPDIR says)
 _POLL_S = 0.005
-# So many are timed in a row while others wait to begin: what those have compiled goes on beside.
+# Files timed in a row while others wait to begin, whose compilers then run beside the next ones.
 _MOST_IN_A_ROW = 4
 
 
@@ -119,9 +119,9 @@ class TimingLock:
     """Lets any number of files be built and checked at once, or one be timed.
 
     A file that is to be timed waits until every other one has ended or waits as well, and stops
-    what can be stopped, such as compilers; nothing begins meanwhile, but between a few that are
-    timed whatever waits for it. A candidate that waits is
-    stopped, like everywhere between two calls. Once `on_device` has said which GPU is used, the
+    what can be stopped, such as compilers. Nothing begins meanwhile; once a few have been timed in
+    a row, all that wait to begin do so before the next one. A candidate that waits is stopped, like
+    everywhere between two calls. Once `on_device` has said which GPU is used, the
     same holds against other processes that grade on it, their compilers aside.
 
     Attributes:
