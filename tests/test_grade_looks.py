@@ -20,6 +20,8 @@ from kernelgen.sandbox import standing, standstill
 from kernelgen.sandbox.standing import Kind, _executable, _is_library, computes_in_a_library
 
 LOOKS = 20
+# Where other tests have the cores, threads of one operator mostly wait for each other.
+TRIES = 4
 VECTOR_FUNCTION = """
 #include <immintrin.h>
 typedef __m256 (*function)(__m256);
@@ -57,8 +59,7 @@ def test_an_operator_of_torch_s_is_a_library_s_on_any_number_of_threads(threads:
         "print(flush=True)\n"
         "while True: x.exp()\n"
     )
-    # Where other tests have the cores, its threads mostly wait for each other.
-    assert any(seen(script).count(True) > 0.7 * LOOKS for _ in range(4))
+    assert any(seen(script).count(True) > 0.7 * LOOKS for _ in range(TRIES))
 
 
 def test_threads_that_wait_for_the_next_operator_compute_nothing() -> None:
@@ -71,13 +72,14 @@ def test_threads_that_wait_for_the_next_operator_compute_nothing() -> None:
         "    x.exp()\n"
         "    for _ in range(100_000): pass\n"
     )
-    assert seen(script).count(True) < 0.4 * LOOKS
+    assert any(seen(script).count(True) < 0.4 * LOOKS for _ in range(TRIES))
 
 
 def test_a_thread_computes_after_the_first_one_of_its_process_has_ended() -> None:
     script = (
         "import ctypes, threading, time\n"
         "def compute():\n"
+        "    torch.set_num_threads(1)\n"  # one that loses its turn does so where it computes
         "    x = torch.randn(8, 1 << 16)\n"
         "    time.sleep(0.5)\n"
         "    print(flush=True)\n"
@@ -90,7 +92,7 @@ def test_a_thread_computes_after_the_first_one_of_its_process_has_ended() -> Non
 
 def test_the_product_of_another_package_is_a_library_s() -> None:
     script = (
-        "numbers = torch.randn(256, 256).numpy()\n"
+        "numbers = torch.randn(96, 96).numpy()\n"  # small enough for one thread
         "product = numbers @ numbers\n"
         "print(flush=True)\n"
         "while True: numbers.dot(numbers, out=product)\n"

@@ -17,7 +17,7 @@ class Machine:
     ) -> None:
         self.call_ms, self.launches, self.busy_us = call_ms, launches, busy_us
         self.missing = missing
-        self.slower = 1.0
+        self.slower, self.quick_one = 1.0, 0
         self.calls: list[int] = []
 
     def __call__(
@@ -25,8 +25,9 @@ class Machine:
     ) -> tuple[BatchTime, Trace]:
         """Invent a batch and what was recorded of it."""
         self.calls.append(calls)
+        call_ms = self.call_ms if len(self.calls) != self.quick_one else 1.0
         batch = BatchTime(
-            wait_ms=self.call_ms * calls * self.slower + OVERHEAD_MS,
+            wait_ms=call_ms * calls * self.slower + OVERHEAD_MS,
             control_wait_ms=control_calls + OVERHEAD_MS,
             control_ms=control_calls,
             control_calls=control_calls,
@@ -74,6 +75,13 @@ def test_calls_that_are_slower_where_they_are_traced_are_refused(device: str) ->
     found = traced(device, Machine(6.0))
 
     assert "what was traced is not what was timed" in str(found)
+
+
+def test_threads_that_mostly_lose_their_turns_on_a_busy_cpu_have_one_quick_batch() -> None:
+    machine = Machine(20.0)
+    machine.quick_one = 30
+
+    assert isinstance(traced("cpu", machine), Trace)
 
 
 def test_a_batch_of_slow_calls_does_not_take_for_ever() -> None:
