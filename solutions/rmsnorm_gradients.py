@@ -2,17 +2,16 @@
 # problem: rmsnorm_gradients
 # source: rmsnorm_gradients.yaml (sha256 7362f8856345bc2e)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 3b8894e2486ad01c)
+# templates: frame/head.py.jinja (sha256 fe7034cd87c2684a)
 # render again: kernelgen render rmsnorm_gradients --gradients
 """RMSNorm with a weight, forward and backward.
 
 1. rsqrt(add(mean(pow_2(x)), 1e-05)) over dimensions (1), mean(pow_2(x)) over dimensions (1).
 2. mul(mul(x, rsqrt), weight), element by element.
-3. mul(mul(sum(mul(mul(upstream, weight), x)), -0.5), pow_3(rsqrt(add(mean, 1e-05)))) over
-   dimensions (1).
-4. sum(mul(upstream, mul(x, rsqrt(add(mean, 1e-05))))) over dimensions (0).
-5. add(mul(mul(upstream, weight), rsqrt(add(mean, 1e-05))), mul(mul(expand, 0.000244141),
-   mul(pow_1(x), 2))), element by element.
+3. sum(mul(upstream, mul(x, rsqrt(add(mean, 1e-05))))) over dimensions (0).
+4. add(mul(mul(upstream, weight), rsqrt(add(mean, 1e-05))), mul(mul(mul(mul(sum(mul(mul(upstream,
+   weight), x)), -0.5), pow_3(rsqrt(add(mean, 1e-05)))), 0.000244141), mul(pow_1(x), 2))); what
+   memory holds is read once.
 
 Written for x of shape (8192, 4096), and a Model made with features=4096; fixed are dimensions 1 of
 x.
@@ -291,121 +290,6 @@ extern "C" int mul_launch(
   return cudaGetLastError();
 }
 
-// mul(mul(sum(mul(mul(upstream, weight), x)), -0.5), pow_3(rsqrt(add(mean, 1e-05)))) over
-// dimensions (1).
-namespace mul_sum_mul_add_rsqrt_pow_3_mul_reduce {
-
-constexpr int kThreads = 256;
-// Without so many of a multiprocessor, the compiler delays reads to make room for more.
-constexpr int kBlocks = 2;
-constexpr int kGroup = 256;  // threads of a row
-
-struct Arguments {
-  const float* upstream;
-  const float* weight;  // element i goes with i / inner % size
-  const float* x;
-  const float* mean;
-  float* out;
-  int64_t rows, length;
-  int64_t weight_inner, weight_size;
-};
-
-__device__ float computed(float upstream, float weight, float x) {
-  return upstream * weight * x;
-}
-
-using State = Sum;
-
-template <bool kMain>
-__device__ State nothing(const Arguments& a, bool any, int64_t begin) {
-  return {0.0};
-}
-
-__device__ void finish(const Arguments& a, int64_t i, const State& state) {
-  const float mean = a.mean[i];
-  const float sum = static_cast<float>(state.total);
-  a.out[i] = sum * -0.5f * cube(rsqrtf(mean + 1e-05f));
-}
-
-// Four neighbours at the main shape, one at others.
-struct Some {
-  Vector<float> upstream;
-  Vector<float> weight;
-  Vector<float> x;
-};
-
-template <bool kMain>
-__device__ Some some_at(const Arguments& a, int64_t i) {
-  Some some;
-  if constexpr (kMain) {
-    some.upstream = load(a.upstream + i);
-    some.weight = load(a.weight + unsigned(i) / 1 % 4096);
-    some.x = load(a.x + i);
-  } else {
-    some.upstream.at[0] = a.upstream[i];
-    some.weight.at[0] = a.weight[i / a.weight_inner % a.weight_size];
-    some.x.at[0] = a.x[i];
-  }
-  return some;
-}
-
-__device__ float value_of(const Arguments& a, const Some& some, int j) {
-  return computed(some.upstream.at[j], some.weight.at[j], some.x.at[j]);
-}
-
-template <bool kMain>
-__global__ void __launch_bounds__(kThreads, kBlocks) gather_rows(Arguments a) {
-  constexpr int kWidth = kMain ? 4 : 1, kAhead = 2;  // reads on their way
-  constexpr int kStep = kGroup * kWidth, kTile = kAhead * kStep;
-  const int64_t group = (int64_t{blockIdx.x} * kThreads + threadIdx.x) / kGroup;
-  const int lane = threadIdx.x % kGroup;
-  const int64_t row = group, step = kTile;
-  int64_t at = row < a.rows ? lane * kWidth : a.length;
-  const int64_t first = row * a.length;
-  Some some[kAhead];
-  const auto read = [&] {
-    if (at + (kAhead - 1) * kStep >= a.length) return false;
-#pragma unroll
-    for (int k = 0; k < kAhead; ++k) some[k] = some_at<kMain>(a, first + at + k * kStep);
-    return true;
-  };
-  bool whole = read();  // on its way while a state begins, for which an element may be read
-  State state = nothing<kMain>(a, row < a.rows && a.length > 0, first);
-  const auto add = [&](const Some& some, int64_t position) {
-    float v[kWidth];
-#pragma unroll
-    for (int j = 0; j < kWidth; ++j) v[j] = value_of(a, some, j);
-    state.add(v, kWidth, position, 1);
-  };
-  for (; whole; whole = read()) {
-#pragma unroll
-    for (int k = 0; k < kAhead; ++k) add(some[k], at + k * kStep);
-    at += step;
-  }
-  for (; at < a.length; at += kStep) add(some_at<kMain>(a, first + at), at);
-  state = merged<kThreads, kGroup, 1>(state);
-  if (lane == 0 && row < a.rows) finish(a, row, state);
-}
-
-}  // namespace mul_sum_mul_add_rsqrt_pow_3_mul_reduce
-
-// Queues the kernel on the stream and returns a cudaError_t. There is at least one row.
-extern "C" int mul_sum_mul_add_rsqrt_pow_3_mul_launch(const float* upstream, const float* weight,
-    const float* x, const float* mean, float* out, int64_t rows, int64_t length,
-    int64_t weight_inner, int64_t weight_size, cudaStream_t stream) {
-  using namespace mul_sum_mul_add_rsqrt_pow_3_mul_reduce;
-  const Arguments a = {upstream, weight, x, mean, out, rows, length, weight_inner, weight_size};
-  const bool main = is_aligned(upstream) && is_aligned(weight) && is_aligned(x) &&
-      length % 4 == 0 && weight_inner == 1 && weight_size == 4096 && rows * length <= UINT32_MAX;
-  const unsigned blocks = static_cast<unsigned>((rows * kGroup + kThreads - 1) / kThreads);
-  if (main) {
-    gather_rows<true><<<blocks, kThreads, 0, stream>>>(a);
-  } else {
-    gather_rows<false><<<blocks, kThreads, 0, stream>>>(a);
-  }
-  return cudaGetLastError();
-}
-
 // sum(mul(upstream, mul(x, rsqrt(add(mean, 1e-05))))) over dimensions (0).
 namespace add_rsqrt_mul_sum_reduce {
 
@@ -556,98 +440,171 @@ extern "C" int add_rsqrt_mul_sum_launch(const float* upstream, const float* x, c
   return cudaGetLastError();
 }
 
-// add(mul(mul(upstream, weight), rsqrt(add(mean, 1e-05))), mul(mul(expand, 0.000244141),
-// mul(pow_1(x), 2))), element by element.
-namespace mul_add_rsqrt_mul_pow_1_mul_add_map {
-
-constexpr int kThreads = 128;
+// add(mul(mul(upstream, weight), rsqrt(add(mean, 1e-05))), mul(mul(mul(mul(sum(mul(mul(upstream,
+// weight), x)), -0.5), pow_3(rsqrt(add(mean, 1e-05)))), 0.000244141), mul(pow_1(x), 2))).
+// Its segments are runs of `length` elements, `inner` apart.
+namespace mul_sum_mul_add_rsqrt_pow_3_mul_segment {
 
 struct Arguments {
   const float* upstream;
   const float* weight;  // element i goes with i / inner % size
-  const float* mean;  // element i goes with i / inner % size
-  const float* expand;
   const float* x;
+  const float* mean;  // element i goes with i / inner % size
   float* out;
-  int64_t count;
+  int64_t segments, length, inner;
   int64_t weight_inner, weight_size;
   int64_t mean_inner, mean_size;
 };
 
-__device__ float mapped(float upstream, float weight, float mean, float expand, float x) {
-  const float add__2 = upstream * weight * rsqrtf(mean + 1e-05f) + expand * 0.00024414062f * (
-      x * 2.0f);
+struct Sums {
+  double sum;
+};
+
+__device__ Sums joined(const Sums& mine, const Sums& other) {
+  return {mine.sum + other.sum};
+}
+__device__ Sums of_lane(const Sums& mine, int distance) {
+  return {__shfl_xor_sync(~0u, mine.sum, distance)};
+}
+
+__device__ void add(Sums& s, float upstream, float weight, float x) {
+  const float value = upstream * weight * x;
+  s.sum += value;
+}
+
+struct Outcome {
+  float sum_2;
+};
+
+__device__ Outcome outcome(const Sums& s, int64_t length) {
+  return {float(s.sum)};
+}
+
+__device__ float mapped(const Outcome& o, float upstream, float weight, float x, float mean) {
+  const auto [sum_2] = o;
+  const float add__2 = upstream * weight * rsqrtf(mean + 1e-05f) + sum_2 * -0.5f * cube(rsqrtf(
+      mean + 1e-05f)) * 0.00024414062f * (x * 2.0f);
   return add__2;
 }
 
-__global__ void __launch_bounds__(kThreads) map_elements(Arguments a) {
-  const int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x;
-  if (i >= a.count) return;
-  a.out[i] = mapped(a.upstream[i], a.weight[i / a.weight_inner % a.weight_size],
-      a.mean[i / a.mean_inner % a.mean_size], a.expand[i], a.x[i]);
+template <typename T>
+__device__ T across_lanes(T mine, int lanes) {
+  for (int distance = lanes / 2; distance > 0; distance /= 2) {
+    mine = joined(mine, of_lane(mine, distance));
+  }
+  return mine;
 }
 
-constexpr int kVectors = 2;  // of a thread, both on their way before the first is needed
+constexpr int kLength = 4096;
+constexpr int64_t kInner = 1;
+constexpr int kThreads = 256, kLanes = 256;  // of a block, of a segment
+constexpr int kHeld = 4;  // loads of a thread
+constexpr int kWidth = 4;  // elements of a load
+constexpr int64_t kStep = kLanes * kWidth;
 constexpr unsigned kWeightInner = 1, kWeightSize = 4096;
 constexpr unsigned kMeanInner = 4096, kMeanSize = 8192;
 
-__global__ void __launch_bounds__(kThreads) map_vectors(Arguments a) {
-  const int64_t first = int64_t{blockIdx.x} * (kVectors * kThreads) + threadIdx.x;
-  Vector<float> upstream[kVectors];
-  Vector<float> weight[kVectors];
-  float mean[kVectors];
-  Vector<float> expand[kVectors];
-  Vector<float> x[kVectors];
+template <typename T>
+__device__ T across_block(const T& mine) {
+  __shared__ T of_warps[kThreads / 32];
+  const T of_warp = across_lanes(mine, 32);
+  if (threadIdx.x % 32 == 0) of_warps[threadIdx.x / 32] = of_warp;
+  __syncthreads();
+  T all = of_warps[0];
+  for (int w = 1; w < kThreads / 32; ++w) all = joined(all, of_warps[w]);
+  return all;
+}
+
+// For segments of the main shape, which stay in registers.
+__global__ void __launch_bounds__(kThreads) map_held(Arguments a) {
+  const int lane = threadIdx.x;
+  const int64_t start = int64_t{blockIdx.x} * kLength + lane * kWidth;
+  Vector<float> upstream[kHeld];
+  Vector<float> x[kHeld];
 #pragma unroll
-  for (int k = 0; k < kVectors; ++k) {
-    const int64_t i = (first + k * kThreads) * 4;
-    if (i >= a.count) break;
-    upstream[k] = load(a.upstream + i);
-    weight[k] = load(a.weight + unsigned(i) / kWeightInner % kWeightSize);
-    mean[k] = a.mean[unsigned(i) / kMeanInner % kMeanSize];
-    expand[k] = load(a.expand + i);
-    x[k] = load(a.x + i);
+  for (int k = 0; k < kHeld; ++k) {
+    upstream[k] = load(a.upstream + start + k * kStep);
+    x[k] = load(a.x + start + k * kStep);
   }
+  Sums s = {0.0};
 #pragma unroll
-  for (int k = 0; k < kVectors; ++k) {
-    const int64_t i = (first + k * kThreads) * 4;
-    if (i >= a.count) break;
+  for (int k = 0; k < kHeld; ++k) {
+    const int64_t i = start + k * kStep;
+    const auto weight = *reinterpret_cast<const Vector<float>*>(a.weight + unsigned(
+        i) / kWeightInner % kWeightSize);
+#pragma unroll
+    for (int j = 0; j < kWidth; ++j) {
+      add(s, upstream[k].at[j], weight.at[j], x[k].at[j]);
+    }
+  }
+  s = across_block(s);
+  const Outcome o = outcome(s, kLength);
+#pragma unroll
+  for (int k = 0; k < kHeld; ++k) {
+    const int64_t i = start + k * kStep;
+    const auto weight = *reinterpret_cast<const Vector<float>*>(a.weight + unsigned(
+        i) / kWeightInner % kWeightSize);
+    const float mean = a.mean[unsigned(i) / kMeanInner % kMeanSize];
     Vector<float> out;
 #pragma unroll
-    for (int j = 0; j < 4; ++j) {
-      out.at[j] = mapped(upstream[k].at[j], weight[k].at[j], mean[k], expand[k].at[j], x[k].at[j]);
+    for (int j = 0; j < kWidth; ++j) {
+      out.at[j] = mapped(o, upstream[k].at[j], weight.at[j], x[k].at[j], mean);
     }
     store(a.out + i, out);
   }
 }
 
-bool is_for_vectors(const Arguments& a) {
-  const bool aligned = is_aligned(a.upstream) && is_aligned(a.weight) && is_aligned(a.mean) &&
-      is_aligned(a.expand) && is_aligned(a.x) && is_aligned(a.out);
-  return aligned && a.count % 4 == 0 && a.count <= UINT32_MAX && a.weight_inner == kWeightInner &&
-      a.weight_size == kWeightSize && a.mean_inner == kMeanInner && a.mean_size == kMeanSize;
+// For all others: a warp takes a run of neighbours, a thread any other. Memory is read again.
+__global__ void __launch_bounds__(kThreads) map_segments(Arguments a) {
+  const int lanes = a.inner == 1 ? 32 : 1;
+  const int lane = threadIdx.x % lanes;
+  const int64_t thread = int64_t{blockIdx.x} * kThreads + threadIdx.x;
+  const int64_t segment = thread / lanes;
+  if (segment >= a.segments) return;
+  const int64_t first = segment / a.inner * (a.length * a.inner) + segment % a.inner;
+  const int64_t end = first + a.length * a.inner, step = lanes * a.inner;
+  Sums s = {0.0};
+#pragma unroll 1
+  for (int64_t i = first + lane; i < end; i += step) {
+    add(s, a.upstream[i], a.weight[i / a.weight_inner % a.weight_size], a.x[i]);
+  }
+  s = across_lanes(s, lanes);
+  const Outcome o = outcome(s, a.length);
+#pragma unroll 1
+  for (int64_t i = first + lane; i < end; i += step) {
+    a.out[i] = mapped(o, a.upstream[i], a.weight[i / a.weight_inner % a.weight_size], a.x[i],
+        a.mean[i / a.mean_inner % a.mean_size]);
+  }
 }
 
-}  // namespace mul_add_rsqrt_mul_pow_1_mul_add_map
+bool is_main(const Arguments& a) {
+  return a.length == kLength && a.inner == kInner && a.weight_inner == kWeightInner &&
+      a.weight_size == kWeightSize && a.mean_inner == kMeanInner && a.mean_size == kMeanSize &&
+      a.segments * a.length <= UINT32_MAX && is_aligned(a.upstream) && is_aligned(a.weight) &&
+      is_aligned(a.x) && is_aligned(a.mean) && is_aligned(a.out);
+}
+
+}  // namespace mul_sum_mul_add_rsqrt_pow_3_mul_segment
 
 // Queues the kernel on the stream and returns a cudaError_t. No tensor may be empty.
-extern "C" int mul_add_rsqrt_mul_pow_1_mul_add_launch(
-    const float* upstream, const float* weight, const float* mean, const float* expand,
-        const float* x, float* out, int64_t count,
+extern "C" int mul_sum_mul_add_rsqrt_pow_3_mul_launch(
+    const float* upstream, const float* weight, const float* x, const float* mean, float* out,
+    int64_t segments, int64_t length, int64_t inner,
     int64_t weight_inner, int64_t weight_size,
     int64_t mean_inner, int64_t mean_size,
     cudaStream_t stream) {
-  using namespace mul_add_rsqrt_mul_pow_1_mul_add_map;
-  const Arguments a = {upstream, weight, mean, expand, x, out, count, weight_inner, weight_size,
-      mean_inner, mean_size};
-  if (is_for_vectors(a)) {
-    constexpr int64_t kOfBlock = 4 * kVectors * kThreads;
-    const unsigned blocks = static_cast<unsigned>((count + kOfBlock - 1) / kOfBlock);
-    map_vectors<<<blocks, kThreads, 0, stream>>>(a);
+  using namespace mul_sum_mul_add_rsqrt_pow_3_mul_segment;
+  const Arguments a = {upstream, weight, x, mean, out, segments, length, inner, weight_inner,
+      weight_size, mean_inner, mean_size};
+  if (is_main(a)) {
+    constexpr int kOfBlock = kThreads / kLanes;
+    const unsigned blocks = static_cast<unsigned>((segments + kOfBlock - 1) / kOfBlock);
+    map_held<<<blocks, kThreads, 0, stream>>>(a);
     return cudaGetLastError();
   }
-  const unsigned blocks = static_cast<unsigned>((count + kThreads - 1) / kThreads);
-  map_elements<<<blocks, kThreads, 0, stream>>>(a);
+  const int64_t threads = segments * (inner == 1 ? 32 : 1);
+  const unsigned blocks = static_cast<unsigned>((threads + kThreads - 1) / kThreads);
+  map_segments<<<blocks, kThreads, 0, stream>>>(a);
   return cudaGetLastError();
 }
 """
@@ -694,6 +651,12 @@ def _launch(
     status = function(*pointers, *numbers, *sizes, torch._C._cuda_getCurrentRawStream(index))
     if status != 0:
         raise torch.cuda.CudaError(status)
+
+
+@functools.lru_cache(1024)  # torch takes 10 us
+def _broadcast(*shapes: torch.Size) -> torch.Size:
+    """Return the shape that tensors of these shapes broadcast to."""
+    return torch.broadcast_shapes(*shapes)
 
 
 def _readable(
@@ -812,24 +775,6 @@ def _mul(x: torch.Tensor, rsqrt: torch.Tensor, weight: torch.Tensor) -> torch.Te
     return out
 
 
-def _mul_sum_mul_add_rsqrt_pow_3_mul(
-    upstream: torch.Tensor, weight: torch.Tensor, x: torch.Tensor, mean: torch.Tensor,
-) -> torch.Tensor:
-    """Return mul(mul(sum(mul(mul(upstream, weight), x)), -0.5), pow_3(rsqrt(add(mean, 1e-05))))
-    over dimensions (1)."""
-    shape, repeats, (upstream, weight, x) = _read(None, ((), (-1, 0), ()), (torch.float32,) * 3,
-        "upstream weight x", upstream, weight, x)
-    _expect("the number of dimensions", len(shape), 2)
-    kept, rows, length = ((shape[0], 1), shape[0], shape[1])
-    mean = _readable("mean", mean, torch.float32, kept)
-    out = upstream.new_empty(*kept)
-    if rows > 0:
-        tensors = (upstream, weight, x, mean, out)
-        sizes = (rows, length, *repeats)
-        _launch("mul_sum_mul_add_rsqrt_pow_3_mul", tensors, sizes)
-    return out
-
-
 def _add_rsqrt_mul_sum(upstream: torch.Tensor, x: torch.Tensor, mean: torch.Tensor) -> torch.Tensor:
     """Return sum(mul(upstream, mul(x, rsqrt(add(mean, 1e-05))))) over dimensions (0)."""
     shape, repeats, (upstream, x, mean) = _read(None, ((), (), (-2, -1)), (torch.float32,) * 3,
@@ -846,19 +791,27 @@ def _add_rsqrt_mul_sum(upstream: torch.Tensor, x: torch.Tensor, mean: torch.Tens
     return out
 
 
-def _mul_add_rsqrt_mul_pow_1_mul_add(
-    upstream: torch.Tensor, weight: torch.Tensor, mean: torch.Tensor, expand: torch.Tensor,
-        x: torch.Tensor,
+def _mul_sum_mul_add_rsqrt_pow_3_mul(
+    upstream: torch.Tensor, weight: torch.Tensor, x: torch.Tensor, mean: torch.Tensor,
 ) -> torch.Tensor:
-    """Return add(mul(mul(upstream, weight), rsqrt(add(mean, 1e-05))), mul(mul(expand,
+    """Return add(mul(mul(upstream, weight), rsqrt(add(mean, 1e-05))),
+        mul(mul(mul(mul(sum(mul(mul(upstream, weight), x)), -0.5), pow_3(rsqrt(add(mean, 1e-05)))),
         0.000244141), mul(pow_1(x), 2)))."""
-    shape, repeats, (upstream, weight, mean, expand, x) = _read(None, ((), (-1, 0), (-2, -1), (),
-        ()), (torch.float32,) * 5, "upstream weight mean expand x", upstream, weight, mean, expand,
-        x)
+    shape = _broadcast(upstream.shape, weight.shape, x.shape, mean.shape)
+    _expect("the shape of upstream and weight and x", _broadcast(upstream.shape, weight.shape,
+        x.shape), shape)
+    _expect("the shape of x", x.shape, _broadcast(x.shape, mean.shape))
+    upstream = _readable("upstream", upstream, torch.float32, shape)
+    x = _readable("x", x, torch.float32, shape)
+    _, repeats, (weight, mean) = _read(shape, ((-1, 0), (-2, -1)), (torch.float32,) * 2,
+        "weight mean", weight, mean)
+    _expect("the number of dimensions", len(shape), 2)
+    length, inner = shape[1:2].numel(), shape[2:].numel()
     out = torch.empty_like(upstream)
     if shape.numel() > 0:
-        tensors = (upstream, weight, mean, expand, x, out)
-        _launch("mul_add_rsqrt_mul_pow_1_mul_add", tensors, (shape.numel(), *repeats))
+        sizes = (shape.numel() // length, length, inner, *repeats)
+        tensors = (upstream, weight, x, mean, out)
+        _launch("mul_sum_mul_add_rsqrt_pow_3_mul", tensors, sizes)
     return out
 
 
@@ -867,10 +820,10 @@ class _Differentiated(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: torch.autograd.function.FunctionCtx, *given: object) -> object:
-        (p_weight, x, x_size_0,) = given
+        (p_weight, x,) = given
         (rsqrt, mean) = _pow_2_mean_add_rsqrt(x)
         mul_1 = _mul(x, rsqrt, p_weight)
-        return _left(ctx, [mul_1], [True], [p_weight, x, mean], [x_size_0])
+        return _left(ctx, [mul_1], [True], [p_weight, x, mean], [])
 
     @staticmethod
     def backward(
@@ -879,14 +832,11 @@ class _Differentiated(torch.autograd.Function):
         if torch.is_grad_enabled():  # by create_graph
             raise RuntimeError("the file records no second derivative")
         (p_weight, x, mean,) = ctx.saved_tensors
-        (x_size_0,) = ctx.numbers
         upstream_0 = upstream[0].contiguous()
-        mul_7 = _mul_sum_mul_add_rsqrt_pow_3_mul(upstream_0, p_weight, x, mean)
-        expand = mul_7.expand([x_size_0, 4096])
         sum_1 = _add_rsqrt_mul_sum(upstream_0, x, mean)
         view = sum_1.view([-1])
-        add_1 = _mul_add_rsqrt_mul_pow_1_mul_add(upstream_0, p_weight, mean, expand, x)
-        return _asked(ctx, [view, add_1, None])
+        add_1 = _mul_sum_mul_add_rsqrt_pow_3_mul(upstream_0, p_weight, x, mean)
+        return _asked(ctx, [view, add_1])
 
 
 class ModelNew(nn.Module):
@@ -901,7 +851,7 @@ class ModelNew(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         _expect("dimensions of x", x.dim(), 2)
         _expect("sizes 1 of x", (*x.shape[1:2],), (4096,))
-        return _Differentiated.apply(self.weight, x, x.shape[0])
+        return _Differentiated.apply(self.weight, x)
 
 
 def get_inputs():

@@ -1,5 +1,6 @@
 """Views that merge dimensions between operators: no value comes to memory for one."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -124,3 +125,23 @@ def test_a_buffer_that_a_kernel_changes_is_read_after_that(
     layers, x = "self.norm = nn.BatchNorm2d(8)", "torch.randn(3, 8, 6, 8)"
     problem = problem_of(tmp_path, f"self.norm(x), {after}", layers=layers, x=x)
     Planned(problem, backend, compiled_folder).check()
+
+
+@pytest.mark.parametrize(
+    ("forward", "repetitions"),
+    [
+        ("x * (x.mean(-1, keepdim=True).expand(x.shape) / 4).exp() + 1", 0),
+        ("(w.expand_as(x) * 2).relu() + x", 0),
+        ("x - x.amax(1, keepdim=True).broadcast_to(x.size(0), 8, 6, 5).neg()", 0),
+        ("(w.expand(3, 8, 6, 5) * 2 - 1, x * 2)", 1),
+    ],
+)
+def test_what_is_repeated_is_computed_once_before_that(
+    forward: str, repetitions: int, tmp_path: Path, compiled_folder: Path
+) -> None:
+    problem = problem_of(tmp_path, forward, **IMAGE, w="torch.randn(8, 1, 1)")
+    planned = Planned(problem, "cpp", compiled_folder)
+    found = planned.text.partition("def forward")[2]
+    assert len(re.findall(r"\b(expand|expand_as|broadcast_to)\b", found)) == repetitions
+    planned.check(*planned.inputs())
+    planned.check(torch.randn(3, 8, 5, 6).mT, torch.randn(16, 1, 1)[::2])

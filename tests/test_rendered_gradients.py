@@ -38,6 +38,13 @@ MODELS: dict[str, dict[str, str]] = {
     "log-softmax": {"forward": "x.log_softmax(1)", "x": "torch.randn(3, 7, 5)"},
     "layer-norm": {"forward": "self.n(x)", "layers": "self.n = nn.LayerNorm(12)", **X},
     "rms-norm": {"forward": "self.n(x)", "layers": "self.n = nn.RMSNorm(12)", **X},
+    "norm-by-hand": {
+        "forward": "x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-5) * self.w",
+        "layers": "self.w = nn.Parameter(torch.randn(12))",
+        **X,
+    },
+    "normalize": {"forward": "F.normalize(x, dim=-1)", **X},
+    "spread": {"forward": "(x - x.mean(-1, keepdim=True)).pow(2).mean(-1)", **X},
     "group-norm": {"forward": "self.n(x)", "layers": "self.n = nn.GroupNorm(2, 4)", **IMAGES},
     "batch-norm": {"forward": "self.n(x)", "layers": "self.n = nn.BatchNorm2d(4)", **IMAGES},
     "mse": {"forward": "F.mse_loss(x, y)", **XY},
@@ -219,7 +226,21 @@ def test_gradients_are_those_of_autograd(name: str, tmp_path: Path, compiled_fol
     check(planned)
 
 
-@pytest.mark.parametrize("name", ["activations", "softmax", "layer-norm", "read-again", "mse"])
+@pytest.mark.parametrize(
+    ("name", "launches"),
+    [("softmax", 3), ("layer-norm", 4), ("norm-by-hand", 4), ("normalize", 3), ("spread", 3)],
+)
+def test_one_kernel_sums_rows_and_has_their_gradients(
+    name: str, launches: int, tmp_path: Path, compiled_folder: Path
+) -> None:
+    """Forward takes two, and a parameter's gradient one."""
+    planned = Planned(with_gradients(tmp_path, **MODELS[name]), "cuda", compiled_folder)
+    assert ".expand(" not in planned.text.partition("def backward(")[2]
+    check(planned)
+    assert len(planned.launched) == launches
+
+
+@pytest.mark.parametrize("name", ["activations", "read-again", "mse"])
 def test_cuda_kernels_have_these_gradients(
     name: str, tmp_path: Path, compiled_folder: Path
 ) -> None:
@@ -253,7 +274,9 @@ def test_inputs_lie_in_any_way(tmp_path: Path, compiled_folder: Path) -> None:
     torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", ["gelu", "mlp", "softmax", "rms-norm", "product", "number"])
+@pytest.mark.parametrize(
+    "name", ["gelu", "mlp", "softmax", "rms-norm", "norm-by-hand", "spread", "product", "number"]
+)
 def test_other_sizes_are_taken(name: str, tmp_path: Path, compiled_folder: Path) -> None:
     planned = Planned(with_gradients(tmp_path, **MODELS[name]), "cpp", compiled_folder)
     more = tree_map_only(torch.Tensor, lambda x: torch.randn(7, *x.shape[1:]), planned.inputs())

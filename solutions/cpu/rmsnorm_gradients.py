@@ -2,17 +2,16 @@
 # problem: rmsnorm_gradients
 # source: rmsnorm_gradients.yaml (sha256 7362f8856345bc2e)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 55fd82eeefc8e883)
+# templates: frame/head.py.jinja (sha256 6a3e35b667397568)
 # render again: kernelgen render rmsnorm_gradients --backend cpp --gradients
 """RMSNorm with a weight, forward and backward.
 
 1. rsqrt(add(mean(pow_2(x)), 1e-05)) over dimensions (1), mean(pow_2(x)) over dimensions (1).
 2. mul(mul(x, rsqrt), weight), element by element.
-3. mul(mul(sum(mul(mul(upstream, weight), x)), -0.5), pow_3(rsqrt(add(mean, 1e-05)))) over
-   dimensions (1).
-4. sum(mul(upstream, mul(x, rsqrt(add(mean, 1e-05))))) over dimensions (0).
-5. add(mul(mul(upstream, weight), rsqrt(add(mean, 1e-05))), mul(mul(expand, 0.00195312),
-   mul(pow_1(x), 2))), element by element.
+3. sum(mul(upstream, mul(x, rsqrt(add(mean, 1e-05))))) over dimensions (0).
+4. add(mul(mul(upstream, weight), rsqrt(add(mean, 1e-05))), mul(mul(mul(mul(sum(mul(mul(upstream,
+   weight), x)), -0.5), pow_3(rsqrt(add(mean, 1e-05)))), 0.00195312), mul(pow_1(x), 2))); what
+   memory holds is read once.
 
 Written for x of shape (512, 512), and a Model made with features=512; fixed are dimensions 1 of x.
 
@@ -150,88 +149,6 @@ extern "C" void mul_run(
   }
 }
 
-// mul(mul(sum(mul(mul(upstream, weight), x)), -0.5), pow_3(rsqrt(add(mean, 1e-05)))) over
-// dimensions (1).
-namespace mul_sum_mul_add_rsqrt_pow_3_mul_reduce {
-namespace {  // what others could replace when it is loaded would not be inlined
-
-constexpr int kColumns = 1;  // rows whose elements lie side by side
-constexpr int kChunk = 256;
-
-struct Arguments {
-  const float* upstream;
-  const float* weight;  // element i goes with i / inner % size
-  const float* x;
-  const float* mean;
-  float* out;
-  int64_t rows, length;
-  int64_t weight_inner, weight_size;
-};
-
-float computed(float upstream, float weight, float x) {
-  return upstream * weight * x;
-}
-
-using State = Sum;
-
-State nothing(const Arguments& a, bool any, int64_t begin) {
-  return {0.0};
-}
-
-void finish(const Arguments& a, int64_t i, const State& state) {
-  const float mean = a.mean[i];
-  const float sum = static_cast<float>(state.total);
-  a.out[i] = sum * -0.5f * cube(1.0f / std::sqrt(mean + 1e-05f));
-}
-
-// Elements side by side, which share an element of what repeats, or take neighbours.
-int64_t run_of(const Arguments& a) { return std::min<int64_t>({a.weight_size}); }
-
-void gather(const Arguments& a, int64_t row, int, int64_t begin, int64_t end, State* state) {
-  *state = nothing(a, a.length > 0, row * a.length);
-  const int64_t run = run_of(a);
-  float v[kChunk];
-  for (int64_t at = begin; at < end; at += kChunk) {
-    const int some = static_cast<int>(std::min<int64_t>(kChunk, end - at));
-    for (int j = 0, next; j < some; j = next) {
-      next = j + static_cast<int>(std::min<int64_t>(some - j, run - (at + j) % run));
-      const int64_t from = row * a.length + at + j;
-      const int64_t weight_at = from / a.weight_inner % a.weight_size - from;
-      for (int k = j; k < next; ++k) {
-        const int64_t i = from + k - j;
-        v[k] = computed(a.upstream[i], a.weight[weight_at + i], a.x[i]);
-      }
-    }
-    state->add(v, some, at, 1);
-  }
-}
-}  // namespace
-}  // namespace mul_sum_mul_add_rsqrt_pow_3_mul_reduce
-
-extern "C" void mul_sum_mul_add_rsqrt_pow_3_mul_run(const float* upstream, const float* weight,
-    const float* x, const float* mean, float* out, int64_t rows, int64_t length,
-    int64_t weight_inner, int64_t weight_size, int threads) {
-  using namespace mul_sum_mul_add_rsqrt_pow_3_mul_reduce;
-  const Arguments a = {upstream, weight, x, mean, out, rows, length, weight_inner, weight_size};
-  // Few long rows are cut into slices, as many on any number of threads.
-  const int64_t tiles = (rows + kColumns - 1) / kColumns;
-  const int64_t slices = std::max<int64_t>(1, std::min<int64_t>(64 / tiles, length / 4096));
-  const int64_t size = (length + slices - 1) / slices;
-  std::vector<State> states(rows * slices);
-#pragma omp parallel for num_threads(threads) schedule(static)
-  for (int64_t one = 0; one < tiles * slices; ++one) {
-    const int64_t row = one / slices * kColumns, slice = one % slices;
-    const int count = static_cast<int>(std::min<int64_t>(kColumns, rows - row));
-    const int64_t begin = slice * size, end = std::min(begin + size, length);
-    gather(a, row, count, begin, end, &states[slice * rows + row]);
-  }
-  for (int64_t slice = 1; slice < slices; ++slice) {
-    for (int64_t row = 0; row < rows; ++row) states[row].merge(states[slice * rows + row]);
-  }
-#pragma omp parallel for num_threads(threads) schedule(static) if (rows > 4096)
-  for (int64_t row = 0; row < rows; ++row) finish(a, row, states[row]);
-}
-
 // sum(mul(upstream, mul(x, rsqrt(add(mean, 1e-05))))) over dimensions (0).
 namespace add_rsqrt_mul_sum_reduce {
 namespace {  // what others could replace when it is loaded would not be inlined
@@ -321,35 +238,91 @@ extern "C" void add_rsqrt_mul_sum_run(const float* upstream, const float* x, con
   for (int64_t row = 0; row < rows; ++row) finish(a, row, states[row]);
 }
 
-// add(mul(mul(upstream, weight), rsqrt(add(mean, 1e-05))), mul(mul(expand, 0.00195312),
-// mul(pow_1(x), 2))), element by element.
-extern "C" void mul_add_rsqrt_mul_pow_1_mul_add_run(
-    const float* upstream, const float* weight, const float* mean, const float* expand,
-        const float* x, float* out, int64_t count,
+// add(mul(mul(upstream, weight), rsqrt(add(mean, 1e-05))), mul(mul(mul(mul(sum(mul(mul(upstream,
+// weight), x)), -0.5), pow_3(rsqrt(add(mean, 1e-05)))), 0.00195312), mul(pow_1(x), 2))).
+// Its segments are runs of `length` elements, `inner` apart.
+namespace mul_sum_mul_add_rsqrt_pow_3_mul_segment {
+
+constexpr int kLanes = 16;  // segments side by side in memory, or shares of one that is a run of it
+
+// Where the run after that of a position begins.
+inline int64_t next_run(int64_t at, int64_t run) { return at - at % run + run; }
+
+}  // namespace mul_sum_mul_add_rsqrt_pow_3_mul_segment
+
+extern "C" void mul_sum_mul_add_rsqrt_pow_3_mul_run(
+    const float* upstream, const float* weight, const float* x, const float* mean, float* out,
+    int64_t segments, int64_t length, int64_t inner,
     int64_t weight_inner, int64_t weight_size,
     int64_t mean_inner, int64_t mean_size,
     int threads) {
-  // Neighbours that share an element of what repeats, or take one after the other.
-  const int64_t run = std::min<int64_t>({count, weight_size, mean_size == 1 ?
-      INT64_MAX : mean_inner});
-  constexpr int64_t kPiece = 4096;
-  const int64_t pieces = (run + kPiece - 1) / kPiece;  // of a run
-  const int64_t runs = run == 0 ? 0 : count / run;
+  using namespace mul_sum_mul_add_rsqrt_pow_3_mul_segment;
+  const int64_t tiles = (inner + kLanes - 1) / kLanes;
+  const int64_t step = inner == 1 ? kLanes : inner;
+  const int64_t rounds = inner == 1 ? (length + kLanes - 1) / kLanes : length;
 #pragma omp parallel for num_threads(threads) schedule(static)
-  for (int64_t piece = 0; piece < runs * pieces; ++piece) {
-    const int64_t begin = piece / pieces * run + piece % pieces * kPiece;
-    const int64_t end = std::min(begin + kPiece, (piece / pieces + 1) * run);
-    const int64_t weight_at = begin / weight_inner % weight_size - begin;
-    const float mean_i = mean[begin / mean_inner % mean_size];
+  for (int64_t tile = 0; tile < segments / inner * tiles; ++tile) {
+    const int64_t row = tile / tiles * length * inner, first = row + tile % tiles * kLanes;
+    const int64_t end = row + (inner == 1 ? length : inner);
+    double s_sum[kLanes];
+    std::fill_n(s_sum, kLanes, 0.0);
+    for (int64_t round = 0; round < rounds; ++round) {
+      const int64_t start = first + round * step;
+      const int width = static_cast<int>(std::min<int64_t>(kLanes, end - (inner == 1 ?
+          start : first)));
 #pragma omp simd
-    for (int64_t i = begin; i < end; ++i) {
-      const float upstream_i = upstream[i];
-      const float weight_i = weight[weight_at + i];
-      const float expand_i = expand[i];
-      const float x_i = x[i];
-      const float add__2 = upstream_i * weight_i * (1.0f / std::sqrt(
-          mean_i + 1e-05f)) + expand_i * 0.001953125f * (x_i * 2.0f);
-      out[i] = add__2;
+      for (int j = 0; j < width; ++j) {
+        const int64_t i = start + j;
+        const float upstream_i = upstream[i];
+        const float weight_i = weight[i / weight_inner % weight_size];
+        const float x_i = x[i];
+        const float value = upstream_i * weight_i * x_i;
+        s_sum[j] += value;
+      }
+    }
+    for (int j = 1; inner == 1 && j < kLanes; ++j) {
+      s_sum[0] = s_sum[0] + s_sum[j];
+    }
+    if (inner == 1) std::fill_n(s_sum, kLanes, s_sum[0]);
+    float o_sum_2[kLanes];
+    for (int j = 0; j < kLanes; ++j) {
+      o_sum_2[j] = double(s_sum[j]);
+    }
+    for (int64_t start = first; inner == 1 && start < end;) {
+      int64_t stop = end;  // of neighbours that go with one element of what repeats, or neighbours
+      stop = std::min(stop, next_run(start, weight_size));
+      const int64_t weight_at = start / weight_inner % weight_size - start;
+      stop = std::min(stop, next_run(start, mean_size == 1 ? INT64_MAX : mean_inner));
+      const float mean_i = mean[start / mean_inner % mean_size];
+      const float sum_2 = o_sum_2[0];
+#pragma omp simd
+      for (int64_t i = start; i < stop; ++i) {
+        const float upstream_i = upstream[i];
+        const float weight_i = weight[weight_at + i];
+        const float x_i = x[i];
+        const float mul_4_2 = sum_2 * -0.5f * cube(1.0f / std::sqrt(
+            mean_i + 1e-05f)) * 0.001953125f * (x_i * 2.0f);
+        out[i] = upstream_i * weight_i * (1.0f / std::sqrt(mean_i + 1e-05f)) + mul_4_2;
+      }
+      start = stop;
+    }
+    if (inner == 1) continue;
+    for (int64_t round = 0; round < rounds; ++round) {
+      const int64_t start = first + round * step;
+      const int width = static_cast<int>(std::min<int64_t>(kLanes, end - (inner == 1 ?
+          start : first)));
+#pragma omp simd
+      for (int j = 0; j < width; ++j) {
+        const int64_t i = start + j;
+        const float sum_2 = o_sum_2[j];
+        const float upstream_i = upstream[i];
+        const float weight_i = weight[i / weight_inner % weight_size];
+        const float x_i = x[i];
+        const float mean_i = mean[i / mean_inner % mean_size];
+        const float mul_4_2 = sum_2 * -0.5f * cube(1.0f / std::sqrt(
+            mean_i + 1e-05f)) * 0.001953125f * (x_i * 2.0f);
+        out[i] = upstream_i * weight_i * (1.0f / std::sqrt(mean_i + 1e-05f)) + mul_4_2;
+      }
     }
   }
 }
@@ -389,6 +362,12 @@ def _launch(
     function = _function(name + "_run", len(tensors), len(numbers), len(sizes))
     pointers = [0 if tensor is None else tensor.data_ptr() for tensor in tensors]
     function(*pointers, *numbers, *sizes, torch.get_num_threads())
+
+
+@functools.lru_cache(1024)  # torch takes 10 us
+def _broadcast(*shapes: torch.Size) -> torch.Size:
+    """Return the shape that tensors of these shapes broadcast to."""
+    return torch.broadcast_shapes(*shapes)
 
 
 def _readable(
@@ -507,24 +486,6 @@ def _mul(x: torch.Tensor, rsqrt: torch.Tensor, weight: torch.Tensor) -> torch.Te
     return out
 
 
-def _mul_sum_mul_add_rsqrt_pow_3_mul(
-    upstream: torch.Tensor, weight: torch.Tensor, x: torch.Tensor, mean: torch.Tensor,
-) -> torch.Tensor:
-    """Return mul(mul(sum(mul(mul(upstream, weight), x)), -0.5), pow_3(rsqrt(add(mean, 1e-05))))
-    over dimensions (1)."""
-    shape, repeats, (upstream, weight, x) = _read(None, ((), (-1, 0), ()), (torch.float32,) * 3,
-        "upstream weight x", upstream, weight, x)
-    _expect("the number of dimensions", len(shape), 2)
-    kept, rows, length = ((shape[0], 1), shape[0], shape[1])
-    mean = _readable("mean", mean, torch.float32, kept)
-    out = upstream.new_empty(*kept)
-    if rows > 0:
-        tensors = (upstream, weight, x, mean, out)
-        sizes = (rows, length, *repeats)
-        _launch("mul_sum_mul_add_rsqrt_pow_3_mul", tensors, sizes)
-    return out
-
-
 def _add_rsqrt_mul_sum(upstream: torch.Tensor, x: torch.Tensor, mean: torch.Tensor) -> torch.Tensor:
     """Return sum(mul(upstream, mul(x, rsqrt(add(mean, 1e-05))))) over dimensions (0)."""
     shape, repeats, (upstream, x, mean) = _read(None, ((), (), (-2, -1)), (torch.float32,) * 3,
@@ -539,19 +500,27 @@ def _add_rsqrt_mul_sum(upstream: torch.Tensor, x: torch.Tensor, mean: torch.Tens
     return out
 
 
-def _mul_add_rsqrt_mul_pow_1_mul_add(
-    upstream: torch.Tensor, weight: torch.Tensor, mean: torch.Tensor, expand: torch.Tensor,
-        x: torch.Tensor,
+def _mul_sum_mul_add_rsqrt_pow_3_mul(
+    upstream: torch.Tensor, weight: torch.Tensor, x: torch.Tensor, mean: torch.Tensor,
 ) -> torch.Tensor:
-    """Return add(mul(mul(upstream, weight), rsqrt(add(mean, 1e-05))), mul(mul(expand, 0.00195312),
-        mul(pow_1(x), 2)))."""
-    shape, repeats, (upstream, weight, mean, expand, x) = _read(None, ((), (-1, 0), (-2, -1), (),
-        ()), (torch.float32,) * 5, "upstream weight mean expand x", upstream, weight, mean, expand,
-        x)
+    """Return add(mul(mul(upstream, weight), rsqrt(add(mean, 1e-05))),
+        mul(mul(mul(mul(sum(mul(mul(upstream, weight), x)), -0.5), pow_3(rsqrt(add(mean, 1e-05)))),
+        0.00195312), mul(pow_1(x), 2)))."""
+    shape = _broadcast(upstream.shape, weight.shape, x.shape, mean.shape)
+    _expect("the shape of upstream and weight and x", _broadcast(upstream.shape, weight.shape,
+        x.shape), shape)
+    _expect("the shape of x", x.shape, _broadcast(x.shape, mean.shape))
+    upstream = _readable("upstream", upstream, torch.float32, shape)
+    x = _readable("x", x, torch.float32, shape)
+    _, repeats, (weight, mean) = _read(shape, ((-1, 0), (-2, -1)), (torch.float32,) * 2,
+        "weight mean", weight, mean)
+    _expect("the number of dimensions", len(shape), 2)
+    length, inner = shape[1:2].numel(), shape[2:].numel()
     out = torch.empty_like(upstream)
     if shape.numel() > 0:
-        tensors = (upstream, weight, mean, expand, x, out)
-        _launch("mul_add_rsqrt_mul_pow_1_mul_add", tensors, (shape.numel(), *repeats))
+        sizes = (shape.numel() // length, length, inner, *repeats)
+        tensors = (upstream, weight, x, mean, out)
+        _launch("mul_sum_mul_add_rsqrt_pow_3_mul", tensors, sizes)
     return out
 
 
@@ -560,10 +529,10 @@ class _Differentiated(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: torch.autograd.function.FunctionCtx, *given: object) -> object:
-        (p_weight, x, x_size_0,) = given
+        (p_weight, x,) = given
         (rsqrt, mean) = _pow_2_mean_add_rsqrt(x)
         mul_1 = _mul(x, rsqrt, p_weight)
-        return _left(ctx, [mul_1], [True], [p_weight, x, mean], [x_size_0])
+        return _left(ctx, [mul_1], [True], [p_weight, x, mean], [])
 
     @staticmethod
     def backward(
@@ -572,14 +541,11 @@ class _Differentiated(torch.autograd.Function):
         if torch.is_grad_enabled():  # by create_graph
             raise RuntimeError("the file records no second derivative")
         (p_weight, x, mean,) = ctx.saved_tensors
-        (x_size_0,) = ctx.numbers
         upstream_0 = upstream[0].contiguous()
-        mul_7 = _mul_sum_mul_add_rsqrt_pow_3_mul(upstream_0, p_weight, x, mean)
-        expand = mul_7.expand([x_size_0, 512])
         sum_1 = _add_rsqrt_mul_sum(upstream_0, x, mean)
         view = sum_1.view([-1])
-        add_1 = _mul_add_rsqrt_mul_pow_1_mul_add(upstream_0, p_weight, mean, expand, x)
-        return _asked(ctx, [view, add_1, None])
+        add_1 = _mul_sum_mul_add_rsqrt_pow_3_mul(upstream_0, p_weight, x, mean)
+        return _asked(ctx, [view, add_1])
 
 
 class ModelNew(nn.Module):
@@ -594,7 +560,7 @@ class ModelNew(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         _expect("dimensions of x", x.dim(), 2)
         _expect("sizes 1 of x", (*x.shape[1:2],), (512,))
-        return _Differentiated.apply(self.weight, x, x.shape[0])
+        return _Differentiated.apply(self.weight, x)
 
 
 def get_inputs():

@@ -2,23 +2,31 @@
 
 from math import prod
 
+import msgspec
+
 from kernelgen.engines.architectures import Architecture
+from kernelgen.engines.body import operand_of
 from kernelgen.engines.epilogue import Renaming
+from kernelgen.engines.map import Map
 from kernelgen.engines.naming import SUMS
 from kernelgen.engines.reduce.record import Reduce
 from kernelgen.engines.rows import FLOATS
 from kernelgen.engines.segment.record import Segment
 from kernelgen.engines.segment.ways import ROW, way_of
-from kernelgen.engines.stage import Kernel, Result, read_by
+from kernelgen.engines.stage import Result, read_by
 from kernelgen.engines.text.alike import names_in
 
 _KINDS = frozenset(("sum", "mean", "max", "min", "sumexp", "variance"))
 _COLUMN = 128  # values that a thread holds
 
 
-def segment_of_both(first: Reduce, second: Kernel, arch: Architecture | None) -> Segment | None:
+def segment_of_both(first: Reduce, second: Map, arch: Architecture | None) -> Segment | None:
     """Return a reduction and a map as one stage; None if a chip does not hold what both read."""
-    segment = _segment(first, second) if _is_segment(first) else None
+    if not _is_segment(first):
+        return None
+    if first.beside:
+        first, second = _with_late_epilogue(first, second)
+    segment = _segment(first, second)
     return segment if segment is not None and _fits(segment, arch) else None
 
 
@@ -28,9 +36,33 @@ def _is_segment(stage: Reduce) -> bool:
     return (
         stage.dims == tuple(range(first, last + 1))
         and prod(stage.shape[d] for d in stage.dims) > 1
-        and not stage.beside
         and all(a.kind in _KINDS for a in stage.accumulators)
     )
+
+
+def _with_late_epilogue(first: Reduce, second: Map) -> tuple[Reduce, Map]:
+    """Return a reduction to its accumulators, and a map that computes the epilogue as well.
+
+    A segment's own epilogue reads nothing in memory.
+    """
+    alone = first.result
+    made = tuple(
+        Result(value=f"{alone.value}.{one.name}", of=one.name, type=alone.type)
+        for one in first.accumulators
+    )
+    given = [(str(one.of), one.value, one.type) for one in made]
+    given += [(one.name, one.value, one.type) for one in first.beside]
+    operands = tuple(operand_of(name, value, of, first.shape) for name, value, of in given)
+    known = {one.value: str(one.of) for one in first.results}
+    known |= {operand.value: operand.name for operand in operands}
+    names = Renaming(second, known, names_in((*operands, *first.epilogue)))
+    mapped = msgspec.structs.replace(
+        second,
+        operands=(*operands, *names.further),
+        steps=(*first.epilogue, *names.steps),
+        results=(msgspec.structs.replace(second.result, of=names.new(second.result.of)),),
+    )
+    return msgspec.structs.replace(first, beside=(), epilogue=(), results=made), mapped
 
 
 def _fits(segment: Segment, arch: Architecture | None) -> bool:
@@ -40,7 +72,7 @@ def _fits(segment: Segment, arch: Architecture | None) -> bool:
     return fits or way_of(segment, arch) != "held"
 
 
-def _segment(first: Reduce, second: Kernel) -> Segment | None:
+def _segment(first: Reduce, second: Map) -> Segment | None:
     """Return both as one stage; None if they go over other elements."""
     results = {result.value: result for result in first.results}
     reduced = tuple(1 if d in first.dims else n for d, n in enumerate(first.shape))

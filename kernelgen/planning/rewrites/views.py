@@ -15,6 +15,7 @@ from kernelgen.engines.operators import operator_for
 from kernelgen.engines.pool.record import Window
 from kernelgen.engines.pool.window import window_of
 from kernelgen.graph.graph import (
+    NUMBER,
     Argument,
     Graph,
     Node,
@@ -120,7 +121,7 @@ class _Views:
             split = _Split(dim=1, sizes=shape[1:3], rank=len(shape) - 1)
             self._lives(node.name, split, node.argument("self"))
         elif operator_for(node.aten, node.arguments) is not None:
-            node = self._unexpanded(node)
+            node = self._expanded_later(self._unexpanded(node))
             homes = [self._home[name] for name in node.reads if name in self._home]
             if homes and self._can(node, homes[0]):
                 self._home[node.name] = homes[0]
@@ -277,6 +278,33 @@ class _Views:
         if not sources or not said or broadcast(*shapes) != node.type.shape:
             return node
         return msgspec.structs.replace(node, arguments=arguments, whole=(*node.whole, *whole))
+
+    def _expanded_later(self, node: Node) -> Node:
+        """Return the repetition of a pointwise node that reads nothing but a repeated value.
+
+        What autograd gives a sum's input is repeated first, and divided by the count after that.
+        """
+        read = {name for name in node.reads if self._types[name] != NUMBER}
+        repeated = self._nodes.get(next(iter(read), ""))
+        if repeated is None or len(read) > 1 or repeated.aten not in EXPANSIONS:
+            return node
+        source = repeated.argument("self")
+        shape = self._types[source].shape
+        if shape == node.type.shape or repeated.type.shape != node.type.shape:
+            return node
+        arguments = {
+            key: renamed(argument, lambda value: source if value in read else value)
+            for key, argument in node.arguments.items()
+        }
+        once = f"{node.name}_once"
+        while once in self._types:
+            once += "_2"
+        made = contiguous(shape, node.type.dtype)
+        changed = {"name": once, "arguments": arguments, "results": (made,), "whole": ()}
+        self._keep(msgspec.structs.replace(node, **changed))
+        arguments = repeated.arguments | {"self": Reference(once)}
+        changed = {"name": node.name, "arguments": arguments, "results": node.results}
+        return msgspec.structs.replace(repeated, **changed)
 
 
 def _takes_more(node: Node) -> bool:
