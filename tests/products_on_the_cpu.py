@@ -37,10 +37,11 @@ def cuda_source(name: str, overrides: dict[str, str], arch: str = "sm_90a") -> s
 
 
 def product_of(text: str) -> str:
-    """Return the kernels of the only product of a file, which is called `product` in them."""
+    """Return the kernels of the only product of a file; it and what it shares are `product`."""
     source = text.split('r"""\n')[1].split('"""', maxsplit=1)[0]
     (kernel,) = re.findall(r"\nextern \"C\" int64_t (\w+)_workspace_bytes", source)
     source = source[: source.index("\n}\n", source.index(f"int {kernel}_launch")) + 3]
+    source = re.sub(r"\bproduct_\w+(?=;| {|\n)", "product", source)
     return re.sub(rf"\b{kernel}(?=_launch|_workspace|;| {{|\n|$)", "product", source)
 
 

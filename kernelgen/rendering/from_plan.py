@@ -223,7 +223,12 @@ def _kernels(texts: list[StageText], backend: Backend) -> str:
     operators = dict.fromkeys(name for text in texts for name in text.operators)
     suffix = "cu" if backend == "cuda" else "cpp"
     template = f"frame/common.{suffix}.jinja"
-    sources = [_wrapped(text.kernel) for text in texts]
+    forms: dict[str, list[tuple[str, ...]]] = {}
+    for text in texts:
+        forms.setdefault(text.shared[0] if text.shared else "", []).append(text.shared)
+    sections = [parts for form in forms.values() for parts in zip(*form, strict=True)]
+    shared = [part for parts in sections for part in dict.fromkeys(parts)]
+    sources = [_wrapped(source) for source in [*shared, *(text.kernel for text in texts)]]
     operators |= {f"to_copy_{t}": None for t in NARROW if re.search(rf"\b{t}\*", "".join(sources))}
     common = (
         cpp_environment()

@@ -1,5 +1,6 @@
 """Names that the templates of all kinds of stages are given: operands, results, steps."""
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -19,6 +20,7 @@ from kernelgen.engines.text.stage_text import (
 from kernelgen.graph.graph import broadcast
 from kernelgen.problem.record import Backend
 
+_SECTION = re.compile(r"^//@\n", re.MULTILINE)  # its end, in a template
 _OF_ANY = frozenset(("max", "min", "argmax", "argmin", "pick"))
 
 
@@ -150,10 +152,12 @@ def text_of(
     operators = [step.operator for step in stage.all_steps]
     operators += ["exp" for a in stage.accumulators if a.kind == "sumexp"]
     names = {**msgspec.structs.asdict(stage), "definition": definition_of(stage), **given}
+    *shared, kernel = _SECTION.split(cpp_environment().get_template(template).render(names))
     return StageText(
         templates=(template, function),
         idea=idea,
-        kernel=cpp_environment().get_template(template).render(names),
+        kernel=kernel,
+        shared=tuple(shared),
         function=python_environment().get_template(function).render(names),
         call=call_of(stage.name, stage),
         operators=tuple(dict.fromkeys(operators)),
