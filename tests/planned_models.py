@@ -127,6 +127,7 @@ class Planned:
 
     Args:
         device: where it runs; CUDA runs in the emulation where this is the CPU.
+        arch: as of `render`.
 
     Attributes:
         text: of the solution.
@@ -135,12 +136,17 @@ class Planned:
     """
 
     def __init__(
-        self, problem: Problem, backend: Backend, compiled: Path, device: Device = "cpu"
+        self,
+        problem: Problem,
+        backend: Backend,
+        compiled: Path,
+        device: Device = "cpu",
+        arch: str | None = None,
     ) -> None:
         import torch
 
         self.problem, self.backend, self.device = problem, backend, device
-        self.text = render_planned(problem, backend, {})
+        self.text = render_planned(problem, backend, {}, arch=arch)
         self.launched: list[str] = []
         text = self.text.replace(" tensor.is_cuda", f" tensor.is_{device}")
         self.space = vars(run_text("solution", text, "<solution>"))
@@ -148,7 +154,7 @@ class Planned:
             if device == "cpu":
                 source = self.space["CUDA_SOURCE" if backend == "cuda" else "CPP_SOURCE"]
                 hopper = is_for_hopper(source)
-                prepare = for_the_cpu if hopper else emulated
+                prepare = for_the_cpu if hopper or "cuda_pipeline" in source else emulated
                 prepare = _with_headers if backend == "cpp" else prepare
                 made = prepare(source)
                 libraries = Libraries(_COMPILERS[backend], {"it": partial(str, made)}, compiled)

@@ -10,7 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernelgen.grading.correctness.compare import Expected, Nearby, compare
+from kernelgen.grading.correctness.compare import Chunk, Expected, Nearby, compare
 from kernelgen.grading.correctness.elements import Block, Bound, ErrorOfReference
 from kernelgen.grading.correctness.form import form_problem
 from kernelgen.grading.oracle.exact import ExactReference
@@ -115,6 +115,46 @@ def test_a_reference_that_misses_the_bound_in_one_slice_widens_no_other() -> Non
     assert status_of(out, exact, ref32) is Status.PASSED
     out[1, 9] += 0.2e-5
     assert status_of(out, exact, ref32) is Status.WRONG_VALUES
+
+
+@pytest.mark.parametrize(
+    ("first_error", "off", "asks"),
+    [
+        (None, 0.4, False),
+        (None, 0.8, True),
+        (0.05, 0.8, False),
+        (0.05, 0.95, True),
+        (0.4, 0.8, True),
+        (0.0, 0.8, True),  # none, by luck or since float32 stood in for float64
+    ],
+)
+def test_float64_is_asked_for_where_the_reference_s_errors_leave_it_something_to_say(
+    *, first_error: float | None, off: float, asks: bool
+) -> None:
+    """Errors are parts of the bound of 1, which is 2e-5; the first call's are known later."""
+    exact = torch.ones(5000, dtype=torch.float64)
+    asked: list[int] = []
+    errors: dict[int, float] = {}
+
+    def found(out: torch.Tensor, ref32: torch.Tensor, *, full: bool = False) -> Status:
+        def chunks() -> Iterator[Chunk]:
+            asked.append(1)
+            yield 0, [exact]
+
+        expected = msgspec.structs.replace(
+            expected_of(exact, ref32), exact_chunks=chunks, errors=errors
+        )
+        return compare([out.float()], expected, TOLERANCE, full=full).status
+
+    if first_error is not None:
+        assert found(exact, (exact + 2e-5 * first_error).float(), full=True) is Status.PASSED
+        asked.clear()
+    out = exact.clone()
+    out[7] += 2e-5 * off
+    assert found(out, exact.float()) is Status.PASSED
+    assert bool(asked) == asks
+    out[7] = 1.0 + 2e-5 * 1.1
+    assert found(out, exact.float()) is Status.WRONG_VALUES
 
 
 def test_one_error_says_little_and_inputs_nearby_say_more() -> None:

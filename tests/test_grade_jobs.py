@@ -19,12 +19,13 @@ from kernelgen.grading.queue.job import Job, LaneStopped
 from kernelgen.grading.supervisor import crew, lane, session
 from kernelgen.grading.supervisor.calls import CaseCalls
 from kernelgen.grading.supervisor.crew import Crew, shares_of_cores
-from kernelgen.grading.supervisor.grade import Interrupted, grade
+from kernelgen.grading.supervisor.grade import Interrupted, grade, usual_jobs
 from kernelgen.grading.supervisor.oracle_client import OracleClient
 from kernelgen.grading.supervisor.oracles import Oracles
 from kernelgen.grading.supervisor.timing_lock import TimingLock
 from kernelgen.grading.supervisor.workers import ForkServer
 from kernelgen.grading.verdict import UNKNOWN_TIME, Status, Verdict
+from kernelgen.hardware.device import DeviceFacts
 
 # A file's beginning waits right after this, and its verdict is told a moment after its work.
 BESIDE = ("opening the device", Status.PASSED.value)
@@ -377,3 +378,26 @@ def test_none_begins_while_one_waits_to_be_alone() -> None:
     first.join(10)
     second.join(10)
     assert told == ["waits", "timed", "late"]
+
+
+@pytest.mark.parametrize(
+    ("gpu_bytes", "host_bytes", "cores", "jobs"),
+    [(141e9, 128e9, 16, 8), (24e9, 128e9, 16, 4), (141e9, 12e9, 16, 3), (141e9, 128e9, 4, 2)],
+)
+def test_as_many_files_are_in_work_as_there_are_cores_and_memory_for(
+    monkeypatch: pytest.MonkeyPatch,
+    gpu_bytes: float,
+    host_bytes: float,
+    cores: int,
+    jobs: int,
+) -> None:
+    facts = DeviceFacts(
+        name="GPU", compute_capability=(9, 0), sm_count=1, memory_bytes=int(gpu_bytes)
+    )
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(cores)))
+    monkeypatch.setattr("kernelgen.grading.supervisor.grade.facts_of", lambda _: facts)
+    monkeypatch.setattr(
+        "kernelgen.grading.supervisor.grade.available_bytes", lambda: int(host_bytes)
+    )
+    assert usual_jobs(GradeOptions()) == jobs
+    assert usual_jobs(GradeOptions(device="cpu")) == 1

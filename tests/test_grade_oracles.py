@@ -182,7 +182,7 @@ def test_a_problem_is_looked_at_once_and_its_baselines_are_prepared(
     for seed in (6, 7):
         setup = setup_of(problem, seed)
         first = oracles.preview(setup, ENVIRONMENT, compiles=("eager",)).result()
-        assert first.tensor_bytes
+        assert first.main
         with oracles.lend(setup, ENVIRONMENT):
             pass
     assert asked.count("MeasureCase") == 1

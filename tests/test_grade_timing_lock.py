@@ -304,3 +304,33 @@ def test_who_is_alone_takes_room_and_who_waits_can_be_stopped() -> None:
     room.stop()
     assert waiting.ended.wait(60)
     inside.go()
+
+
+def test_who_waits_to_begin_is_let_in_after_a_few_that_are_timed() -> None:
+    lock, told = TimingLock(), []
+    ready, comes = threading.Barrier(8, timeout=60), threading.Event()
+
+    def is_timed() -> None:
+        with lock.working():
+            ready.wait()
+            with lock.alone():
+                told.append("timed")
+                comes.wait(60)
+                time.sleep(0.05)
+
+    def begins() -> None:
+        while not told:
+            time.sleep(0.001)
+        comes.set()
+        with lock.working():
+            told.append("begins")
+
+    threads = [threading.Thread(target=is_timed, daemon=True) for _ in range(7)]
+    threads.append(threading.Thread(target=begins, daemon=True))
+    for thread in threads:
+        thread.start()
+    ready.wait()
+    for thread in threads:
+        thread.join(60)
+    assert told.count("timed") == 7
+    assert told.index("begins") <= 5

@@ -175,6 +175,8 @@ def test_a_file_of_tuned_schedules_beside_the_problem_is_refused(tmp_path: Path)
         (["--arch", "cpu"], "expected one of sm_80, sm_90a, sm_100a"),
         (["--arch", "sm_100a", "--backend", "cpp"], "--arch goes with CUDA solutions only"),
         (["--arch", "sm_100a", "--reference"], "--arch goes with CUDA solutions only"),
+        (["--simple", "--backend", "cpp"], "--simple goes with CUDA solutions only"),
+        (["--simple", "--arch", "sm_80", "-o", "-"], "--simple and --arch exclude each other"),
     ],
 )
 def test_architectures_that_cannot_be_rendered_for(arguments: list[str], message: str) -> None:

@@ -21,6 +21,7 @@ from kernelgen.errors import UserError
 from kernelgen.grading.options import Observer
 from kernelgen.grading.queue.job import Job
 from kernelgen.grading.supervisor.crew import Crew
+from kernelgen.grading.supervisor.grade import most_lanes
 from kernelgen.grading.supervisor.servers import FORK_SERVER_CODE
 from kernelgen.grading.verdict import Run, Status
 from kernelgen.hardware.device import GpuSurvey, visible_gpus
@@ -29,7 +30,7 @@ from kernelgen.sandbox.tree import ancestors_of
 from kernelgen.selftest.corpus import Candidate, read_corpus
 from kernelgen.selftest.report import exit_code, progress, show
 from kernelgen.selftest.running import ordered, selftest
-from kernelgen.selftest.selection import Selection, default_jobs, select
+from kernelgen.selftest.selection import Selection, select
 
 
 @pytest.fixture(autouse=True)
@@ -137,7 +138,7 @@ def test_as_many_at_once_as_there_are_cores_and_memory_for(
     cores: int, memory_gib: int, gpus_gib: list[int], jobs: int
 ) -> None:
     gpus_bytes = [gib << 30 for gib in gpus_gib]
-    assert default_jobs(cores, memory_gib << 30, gpus_bytes) == jobs
+    assert most_lanes(cores, memory_gib << 30, gpus_bytes) == jobs
 
 
 @pytest.mark.usefixtures("no_gpu")

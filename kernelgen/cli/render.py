@@ -8,7 +8,7 @@ import click
 
 from kernelgen.cli import kernelbench, options
 from kernelgen.destination import STDOUT
-from kernelgen.engines.architectures import ARCHITECTURES, DEFAULT_ARCHITECTURE
+from kernelgen.engines.architectures import ARCHITECTURES, DEFAULT_ARCHITECTURE, SIMPLE
 from kernelgen.errors import ExitCode, KernelgenFault, UserError
 from kernelgen.grading.options import GradeOptions
 from kernelgen.kernelbench.generated import file_name
@@ -73,6 +73,7 @@ def _settings(
     help=f"GPUs that the fast kernels are for: {', '.join(ARCHITECTURES)}, another that runs one "
     f"of these, such as sm_89, or native, the one here [default: {DEFAULT_ARCHITECTURE}].",
 )
+@options.flag("--simple", "The general kernels alone, which are shorter and slower: to learn from.")
 @click.option(
     "--set",
     "settings",
@@ -93,6 +94,7 @@ def command(  # noqa: PLR0913 - one parameter an option
     output: Path | None,
     backend: Backend | None,
     arch: str | None,
+    simple: bool,
     settings: dict[str, str],
     precision: Precision | None,
     gradients: bool,
@@ -107,8 +109,7 @@ def command(  # noqa: PLR0913 - one parameter an option
     Exit code: 0 all rendered, 1 one of KernelBench's was not, or differs under --check, 2 a mistake
     in the command or in a problem file.
     """
-    if arch is not None and (reference or backend == "cpp"):
-        raise click.UsageError("--arch goes with CUDA solutions only; leave it out")
+    arch = _wanted(arch, simple=simple, cuda=not reference and backend != "cpp")
     asked = GradeOptions(precision=precision, gradients=gradients)
     files = kernelbench.problem_files(**chosen)
     if files:
@@ -130,7 +131,8 @@ def command(  # noqa: PLR0913 - one parameter an option
     mistakes = {
         "-o takes one problem at a time": output is not None and several,
         "--set changes solutions; a reference is the problem as it is": reference and settings,
-        "another --precision, and --gradients, need -o FILE": problems != named and output is None,
+        "another --precision, --gradients and --simple need -o FILE": output is None
+        and (simple or problems != named),
         "--reference takes one problem at a time": reference and several,
         "--reference --check needs -o FILE": reference and check and unnamed,
     }
@@ -151,6 +153,15 @@ def command(  # noqa: PLR0913 - one parameter an option
                 texts[path] = render(problem, each, settings, arch)
     _finish(texts, check=check)
     return ExitCode.OK
+
+
+def _wanted(arch: str | None, *, simple: bool, cuda: bool) -> str | None:
+    """Return what the kernels are to be for."""
+    if (arch is not None or simple) and not cuda:
+        raise click.UsageError(f"--{'simple' if simple else 'arch'} goes with CUDA solutions only")
+    if simple and arch is not None:
+        raise click.UsageError("--simple and --arch exclude each other")
+    return SIMPLE if simple else arch
 
 
 def _run_folder(

@@ -4,8 +4,11 @@ from typing import Literal, get_args
 
 from kernelgen.errors import UserError
 
-Architecture = Literal["sm_80", "sm_90a", "sm_100a"]
-ARCHITECTURES: tuple[Architecture, ...] = get_args(Architecture)
+SIMPLE: Literal["simple"] = "simple"
+"""In an architecture's place: the general kernels alone, which are written to be read."""
+
+Architecture = Literal["sm_80", "sm_90a", "sm_100a", "simple"]
+ARCHITECTURES: tuple[Architecture, ...] = get_args(Architecture)[:-1]
 DEFAULT_ARCHITECTURE: Architecture = "sm_90a"
 
 # Multiprocessors of the device that a file is written for; others run it as well.
@@ -18,6 +21,7 @@ def architecture(name: str) -> Architecture:
     Raises:
         UserError: it is not.
     """
-    if name not in ARCHITECTURES:
+    known: Architecture | None = next((a for a in get_args(Architecture) if a == name), None)
+    if known is None:
         raise UserError(f"expected one of {', '.join(ARCHITECTURES)}, not {name!r}")
-    return name
+    return known

@@ -69,6 +69,8 @@ def _import_for_all(modules: Sequence[str]) -> None:
         # Every fork begins with empty folders: what is kept in them would only be hashed.
         "TORCHINDUCTOR_FX_GRAPH_CACHE": "0",
         "TORCHINDUCTOR_AUTOGRAD_CACHE": "0",
+        # A pool's processes import torch anew, which takes several times what their kernels take.
+        "TORCHINDUCTOR_COMPILE_THREADS": "1",
     }
     os.environ.update(for_now)
     importlib.import_module("torch")

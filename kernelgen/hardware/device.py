@@ -77,10 +77,16 @@ def survey_gpus() -> GpuSurvey:
 
 
 @functools.cache
-def capability_of(gpu: str) -> tuple[int, int] | None:
-    """Return the compute capability of a GPU, named as in CUDA_VISIBLE_DEVICES; None without it."""
+def facts_of(gpu: str) -> DeviceFacts | None:
+    """Return what the driver tells of a GPU, named as in CUDA_VISIBLE_DEVICES; None without it."""
     devices = ask_driver(gpu).devices if has_gpu_driver() else ()
-    return devices[0].compute_capability if devices else None
+    return devices[0] if devices else None
+
+
+def capability_of(gpu: str) -> tuple[int, int] | None:
+    """Return the compute capability of a GPU, as `facts_of`."""
+    facts = facts_of(gpu)
+    return facts.compute_capability if facts else None
 
 
 def ask_driver(gpu: str | None = None) -> GpuSurvey:

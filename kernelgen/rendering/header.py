@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 import jinja2
 
 from kernelgen import __version__
+from kernelgen.engines.architectures import SIMPLE
 from kernelgen.engines.environment import HASH_DIGITS, templates_hash
 from kernelgen.problem.record import Backend, Problem
 from kernelgen.rendering.schedule_table import DEFAULT_ARCHITECTURES
@@ -39,7 +40,7 @@ def header(  # noqa: PLR0913 - one argument a line
     if backend != "cuda":
         command.append(f"--backend {backend}")
     if arch is not None and arch != DEFAULT_ARCHITECTURES[backend]:
-        command.append(f"--arch {arch}")
+        command.append("--simple" if arch == SIMPLE else f"--arch {arch}")
     if problem.precision != "fp32":
         command.append(f"--precision {problem.precision}")
     if problem.gradients:

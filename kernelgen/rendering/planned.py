@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from kernelgen.engines.architectures import DEFAULT_ARCHITECTURE, architecture
+from kernelgen.engines.architectures import DEFAULT_ARCHITECTURE, SIMPLE, architecture
 from kernelgen.engines.environment import cpp_environment, in_docstring, python_environment
 from kernelgen.engines.known import schedule_of
 from kernelgen.engines.schedule import Schedule
@@ -97,7 +97,7 @@ def render_planned(
     first = header(
         problem,
         backend=backend,
-        arch=named if text.features - {""} else None,
+        arch=named if text.features - {""} or named == SIMPLE else None,
         templates=templates,
         numbers="" if schedule is None else in_words(msgspec.structs.asdict(schedule)),
         identities=plan.identities,

@@ -9,18 +9,11 @@ import msgspec
 
 from kernelgen.build.toolchain import find_compiler, find_toolkit
 from kernelgen.errors import ToolchainError, UserError
+from kernelgen.grading.supervisor.grade import most_lanes
 from kernelgen.hardware.device import GpuSurvey, cpu_facts, survey_gpus, visible_gpus
 from kernelgen.problem.record import Device
 from kernelgen.sandbox.survey import survey as contained_here
 from kernelgen.selftest.corpus import Candidate
-
-# A fork server with torch, two forks of it, and a compiler that reads torch's headers.
-_LANE_BYTES = 3 << 30
-# The room that the grader asks for before it starts on a GPU; see grading/footprint.py.
-_LANE_GPU_BYTES = 5 << 30
-_MOST_LANES = 32
-# The lanes of one GPU take turns on it, and each holds two CUDA contexts there.
-_MOST_LANES_ON_GPU = 8
 
 
 class Selection(msgspec.Struct, frozen=True, kw_only=True):
@@ -87,20 +80,9 @@ def select(
     return Selection(
         run=run,
         left_out=left_out,
-        jobs=default_jobs(cpu.cores, cpu.memory_bytes, free),
+        jobs=most_lanes(cpu.cores, cpu.memory_bytes, free),
         gpus=visible_gpus(len(gpus)) if gpus else (),
     )
-
-
-def default_jobs(cores: int, memory_bytes: int, gpus_bytes: Sequence[int]) -> int:
-    """Return how many candidates to grade at once; each used GPU's bytes are the free ones."""
-    # A lane keeps two to three cores busy: two compilers, or the oracle and the candidate.
-    lanes = min(cores, max(2, cores // 2), _MOST_LANES, memory_bytes // _LANE_BYTES)
-    if gpus_bytes:
-        # Each GPU gets as many lanes as any other, so the fullest one decides.
-        on_each = min(_MOST_LANES_ON_GPU, min(gpus_bytes) // _LANE_GPU_BYTES)
-        lanes = min(lanes, on_each * len(gpus_bytes))
-    return max(1, lanes)
 
 
 def _is_named(candidate: Candidate, patterns: Sequence[str]) -> bool:

@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-from kernelgen.engines.architectures import MULTIPROCESSORS, Architecture
+from kernelgen.engines.architectures import MULTIPROCESSORS, SIMPLE, Architecture
 from kernelgen.engines.operators import NARROW
 from kernelgen.graph.graph import MATRIX, TensorType
 
@@ -129,6 +129,8 @@ def _adjacent(operand: TensorType) -> Adjacent:
 
 def _product_kernel(p: ProductChoice, arch: Architecture) -> ProductKernel:
     """Return the fast kernel of a product, `none` where the general one has to do."""
+    if arch == SIMPLE:
+        return "none"
     if p.columns == 1 and p.a_adjacent == "depth" and p.a_vectors:
         return "vector"
     if arch == "sm_90a" and _is_skinny(p):

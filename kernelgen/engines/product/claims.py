@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from kernelgen.engines.architectures import Architecture
+from kernelgen.engines.architectures import SIMPLE, Architecture
 from kernelgen.engines.naming import without_overload
 from kernelgen.engines.product.choice import ProductChoice, choose_product
 from kernelgen.engines.product.record import MULTIPLIED, Product
@@ -86,7 +86,7 @@ def product_of(
     if rows.shape[-1] != columns.shape[-1]:
         return None
     fast = choose_product(rows, columns, arch or "sm_80", adds_up=not bias)
-    if arch is not None and not _pays(fast):
+    if arch not in {None, SIMPLE} and not _pays(fast):
         return None
     operands = [
         Operand(name=name, value=value, type=one)

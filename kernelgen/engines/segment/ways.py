@@ -7,7 +7,7 @@ element, and that can be gathered in any order: the ways other than `held`.
 from math import prod
 from typing import Literal
 
-from kernelgen.engines.architectures import MULTIPROCESSORS, Architecture
+from kernelgen.engines.architectures import MULTIPROCESSORS, SIMPLE, Architecture
 from kernelgen.engines.rows import FLOATS
 from kernelgen.engines.segment.record import Segment, Way
 from kernelgen.engines.stage import Operand, read_by
@@ -72,12 +72,13 @@ def way_of(segment: Segment, arch: Architecture | None) -> Way:
     if statistics_of(segment) is None or length < (_LEAST_ON_A_CPU if arch is None else _LEAST):
         return "held"
     whole = vector > 0 and length % vector == 0
-    if arch is not None and whole and length <= _CACHE_LENGTH:
+    tuned = arch not in {None, SIMPLE}
+    if tuned and whole and length <= _CACHE_LENGTH:
         return "registers" if length <= _REGISTERS_LENGTH else "cache"
-    if arch is not None and length <= ROW:
+    if tuned and length <= ROW:
         return "held"
     segments, weights = prod(segment.shape) // length, elementwise(segment)
-    if arch is None or arch == "sm_80" or not vector or segments * length % vector:
+    if arch is None or arch in {"sm_80", SIMPLE} or not vector or segments * length % vector:
         return "slices"
     most_columns = MULTIPROCESSORS[arch] * _COLUMNS_OF_BLOCK
     others = [o for o in segment.operands if not o.is_number and o not in weights]

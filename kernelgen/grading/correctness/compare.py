@@ -41,6 +41,8 @@ from kernelgen.grading.wire.tree import TensorLeaf, leaves, path_to
 # A reference that errs by half a bound may be larger by as much, and its bound in proportion: at a
 # tolerance of 1e-2, the largest, a share s keeps s * (1 + 1e-2 / 2) <= 1 / 2.
 _ABOUT_HALF = 0.497
+# A reference's largest error on some inputs is this many times that on others, at most.
+_TIMES_ANOTHER = 2.0
 
 Chunk = tuple[int, list[torch.Tensor]]
 """First row of the chunk, and the exact value of each output tensor from that row on."""
@@ -60,6 +62,7 @@ class Expected(msgspec.Struct, frozen=True, kw_only=True):
         rankings: of outputs that are indices: what they point into. Others must be equal.
         nearby: yields fp32 and exact results of inputs nearby, which round anew.
         gradients: so many of the first outputs are gradients.
+        errors: the largest of `ref32`'s so far, by output, on whatever inputs; filled here.
     """
 
     described: Tensors
@@ -70,6 +73,7 @@ class Expected(msgspec.Struct, frozen=True, kw_only=True):
     rankings: Rankings | None = None
     nearby: Callable[[], Iterator[Nearby]] | None = None
     gradients: int = 0
+    errors: dict[int, float] = {}
 
     def in_float32(self) -> Expected:
         """Return the same with the fp32 reference's result as the exact one."""
@@ -108,6 +112,9 @@ def compare(
     wrong = any(tally.wrong for tally in tallies)
     if full or wrong:
         errors = _reference_errors(expected, bounds)
+        # Few say little of others.
+        for n, error in ((n, one.largest) for n, one in enumerate(errors) if not one.are_few):
+            expected.errors[n] = max(error, expected.errors.get(n, 0.0))
     if wrong:
         few = {n: error for n, error in enumerate(errors) if error.are_few}
         for ref32, exact in expected.nearby() if few and expected.nearby else ():
@@ -176,19 +183,25 @@ def _surely_agree(outputs: list[torch.Tensor], expected: Expected, bounds: list[
 
     An element that is off from the reference by half its bound is within it if the reference errs
     by no more than the other half. If that errs by more, twice its error is allowed, which is more
-    than both.
+    than both. Where the reference's errors on other inputs are known, and small beside the bound,
+    twice the largest of them is room enough for it, and an element has the rest.
     """
     if expected.exact == "float32" or expected.gradients or any(one.rounds for one in bounds):
         return False
-    halves = [
-        msgspec.structs.replace(
-            one, tolerance=_ABOUT_HALF * one.tolerance, absolute=_ABOUT_HALF * one.absolute
-        )
-        for one in bounds
-    ]
     near = expected.in_float32()
-    tallies = _tallies(outputs, near, halves)
+    nearer = [_nearer(one, expected.errors.get(n)) for n, one in enumerate(bounds)]
+    tallies = _tallies(outputs, near, nearer)
     return all(tallies[position].agrees(block) for position, block in _all_blocks(outputs, near))
+
+
+def _nearer(bound: Bound, error: float | None) -> Bound:
+    """Return how far an element may be off from a reference that errs about so much, if known."""
+    half = _ABOUT_HALF * bound.absolute
+    rest = half if error is None else bound.absolute - _TIMES_ANOTHER * error
+    part = 1.0 if rest > half else _ABOUT_HALF
+    return msgspec.structs.replace(
+        bound, tolerance=part * bound.tolerance, absolute=max(rest, half)
+    )
 
 
 def _tallies(outputs: list[torch.Tensor], expected: Expected, bounds: list[Bound]) -> list[Tally]:

@@ -57,6 +57,7 @@ class Reference:
         self.mutates_inputs = self.draws = self.changes_itself = False
         self.form: Tensors
         self.exact = self._exact()
+        self._errors: dict[int, float] = {}
 
     def state(self) -> list[tuple[str, torch.Tensor]]:
         """Return names and values of parameters, buffers and tensors that are attributes."""
@@ -107,7 +108,7 @@ class Reference:
 
     def redraw_parameters(self, what: str = "other parameters") -> None:
         """Draw parameters of a name, and write them over the present ones."""
-        self.exact = self._exact()
+        self.exact, self._errors = self._exact(), {}
         # Drawn once more from the present ones, they would drift from those of a new module.
         other = self.code.make_model(what)
         pairs = [
@@ -221,6 +222,7 @@ class Reference:
             rankings=self._rankings(inputs, tensors, seed),
             nearby=nearby if exact == "float64" else None,
             gradients=len(tensors) - len(tensors_of(forward)),  # by their keys, outputs come last
+            errors=self._errors,
         )
         return inputs, self._drawn_alike(expected)
 

@@ -140,7 +140,7 @@ class Oracle:
         self._arena.close()
         self._memory.trim()
 
-    def _require_room(self, reference: Reference, *, ever: bool = False) -> int | None:
+    def _require_room(self, reference: Reference, *, ever: bool = False) -> m.CaseBytes | None:
         """Return the bytes that the case takes, if known; raises Judged if there are too few."""
         footprint = reference.footprint()
         if footprint is None:
@@ -148,7 +148,7 @@ class Oracle:
         reason = footprint.refusal(self._setup.device, self._setup.memory_limit_bytes, ever=ever)
         if reason is not None:
             raise Judged(Status.OUT_OF_MEMORY, reason)
-        return footprint.tensors
+        return m.CaseBytes(tensors=footprint.tensors, parameters=footprint.parameters)
 
     def _lint_case(self, message: m.LintCase) -> m.Linted:
         self._references.clear()

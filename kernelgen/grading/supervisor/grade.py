@@ -13,14 +13,19 @@ from kernelgen.grading.queue.journal import Journal
 from kernelgen.grading.supervisor.crew import Crew, ended
 from kernelgen.grading.tools.sanitizer import find_sanitizer
 from kernelgen.grading.verdict import SCHEMA_VERSION, Run, Verdict
-from kernelgen.hardware.device import has_gpu_driver, usable_cores
+from kernelgen.hardware.device import facts_of, usable_cores, visible_gpus
 from kernelgen.problem.record import Problem
+from kernelgen.sandbox.limits import available_bytes
 from kernelgen.sandbox.survey import require_namespaces
 
-# A candidate and its context take most of a GB of a GPU, which may have 24.
-_MOST_JOBS = 4
+# A fork server with torch, two forks of it, and a compiler that reads torch's headers.
+_LANE_BYTES = 3 << 30
+# The room that the grader asks for before it starts on a GPU; see grading/footprint.py.
+_LANE_GPU_BYTES = 5 << 30
+_MOST_LANES = 32
+# The lanes of one GPU take turns on it, and each holds two CUDA contexts there.
+_MOST_LANES_ON_GPU = 8
 _NO_CANDIDATES = ("__init__.py", "conftest.py")
-_CORES_A_JOB = 4
 
 
 class Interrupted(KeyboardInterrupt):
@@ -156,13 +161,23 @@ def _run(verdicts: Mapping[int, Verdict], queue: Sequence[Job], crew: Crew) -> R
 
 
 def usual_jobs(options: GradeOptions, gpus: int = 1) -> int:
-    """Return how many files to build and check at once on each of some GPUs where nobody says.
-
-    They are few, for the memory.
-    """
-    if options.device == "cpu" or not has_gpu_driver():
+    """Return how many files to build and check at once on each of some GPUs where nobody says."""
+    facts = facts_of(options.gpu or visible_gpus(1)[0]) if options.device != "cpu" else None
+    if facts is None:
         return 1
-    return max(1, min(_MOST_JOBS, usable_cores() // gpus // _CORES_A_JOB))
+    lanes = most_lanes(usable_cores(), available_bytes(), [facts.memory_bytes] * gpus)
+    return max(1, lanes // gpus)
+
+
+def most_lanes(cores: int, memory_bytes: int, gpus_bytes: Sequence[int]) -> int:
+    """Return how many files to grade at once on all of some GPUs, as far as memory goes."""
+    # A lane keeps two to three cores busy: two compilers, or the oracle and the candidate.
+    lanes = min(cores, max(2, cores // 2), _MOST_LANES, memory_bytes // _LANE_BYTES)
+    if gpus_bytes:
+        # Each GPU gets as many lanes as any other, so the fullest one decides.
+        on_each = min(_MOST_LANES_ON_GPU, min(gpus_bytes) // _LANE_GPU_BYTES)
+        lanes = min(lanes, on_each * len(gpus_bytes))
+    return max(1, lanes)
 
 
 def expand(paths: Sequence[Path | str]) -> list[Path]:

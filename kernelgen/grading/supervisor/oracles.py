@@ -47,11 +47,11 @@ class Preview(msgspec.Struct, frozen=True, kw_only=True):
     """Facts about a problem before any candidate is built.
 
     Attributes:
-        tensor_bytes: that grading its main case takes on the device; None where that is not known.
+        main: sizes of its main case; None where they are not known.
     """
 
     ready: m.OracleReady
-    tensor_bytes: int | None
+    main: m.CaseBytes | None
 
 
 class Oracles:
@@ -166,9 +166,9 @@ class Oracles:
 
     def _first_look(self, oracle: OracleClient, setup: m.SetUpOracle) -> Preview:
         ready = oracle.ask(setup)
-        tensor_bytes = oracle.ask(m.MeasureCase(case=0))
+        main = oracle.ask(m.MeasureCase(case=0))
         self.lock.on_device(ready.device_uuid)
-        return Preview(ready=ready, tensor_bytes=tensor_bytes)
+        return Preview(ready=ready, main=main)
 
     @contextlib.contextmanager
     def expected(self, setup: m.SetUpOracle, environment: Mapping[str, str]) -> Iterator[None]:

@@ -36,8 +36,8 @@ from kernelgen.solution.lending import lent_to
 
 # Of a GPU's memory; the rest is for what references compute between, and for processes.
 _SHARE_OF_MAIN_CASES = 0.5
-# Up to this size a case is no reason to wait for an oracle.
-_CHEAP_BYTES = 1 << 30
+# With up to so many of parameters, an oracle for each candidate takes next to no room.
+_LIGHT_BYTES = 1 << 28
 _PROBES = 3
 _SOUND = "only with this candidate: an oracle alone works on the device"
 
@@ -110,8 +110,9 @@ class Session:
             contained = self._start_host()
             with self._lock.endable(self._displace):
                 imported_s = self._import()
-                size = known.tensor_bytes
-                cheap = not self._compiled_baselines() and size is not None and size <= _CHEAP_BYTES
+                # It waits for the main case's room with nothing but parameters in memory.
+                light = known.main is not None and known.main.parameters <= _LIGHT_BYTES
+                cheap = light and not self._compiled_baselines()
                 waiting = self._tell_of_waiting
                 # Releases the exclusive lock after both workers have freed their memory.
                 with (
@@ -200,7 +201,7 @@ class Session:
         if memory is None:
             return
         whole = int(_SHARE_OF_MAIN_CASES * memory)
-        size = whole + 1 if known.tensor_bytes is None else known.tensor_bytes
+        size = whole + 1 if known.main is None else known.main.tensors
         tell = partial(self._phase, "waiting for memory of the device")
         held.enter_context(room.taken(size, whole, tell))
         if size > whole:

@@ -17,6 +17,8 @@ from kernelgen.grading.queue.job import LaneStopped
 
 FOLDER = Path("/tmp")  # noqa: S108 (all users must meet in one place, whatever TMPDIR says)
 _POLL_S = 0.005
+# Files timed in a row while others wait to begin, whose compilers then run beside the next ones.
+_MOST_IN_A_ROW = 4
 
 
 class Displaced(Exception):  # noqa: N818 (nobody's mistake)
@@ -117,8 +119,9 @@ class TimingLock:
     """Lets any number of files be built and checked at once, or one be timed.
 
     A file that is to be timed waits until every other one has ended or waits as well, and stops
-    what can be stopped, such as compilers; nothing begins meanwhile. A candidate that waits is
-    stopped, like everywhere between two calls. Once `on_device` has said which GPU is used, the
+    what can be stopped, such as compilers. Nothing begins meanwhile; once a few have been timed in
+    a row, all that wait to begin do so before the next one. A candidate that waits is stopped, like
+    everywhere between two calls. Once `on_device` has said which GPU is used, the
     same holds against other processes that grade on it, their compilers aside.
 
     Attributes:
@@ -131,6 +134,8 @@ class TimingLock:
         self._owner: int | None = None
         self._working = 0
         self._want_it_alone = 0
+        # How many wait to begin, how many of those need not wait for more to be timed.
+        self._beginning = self._admitted = self._in_a_row = 0
         # By thread: what stops its work at any time, and what lets it go on.
         self._pausable: dict[int, tuple[Callable[[], None], Callable[[], None]]] = {}
         self.crowded = False
@@ -148,7 +153,7 @@ class TimingLock:
 
     @contextlib.contextmanager
     def working(self) -> Iterator[None]:
-        """Use the device beside others, once none is being timed; nothing new within `alone`."""
+        """Use the device beside others, once few are timed; nothing new within `alone`."""
         if self.is_mine:
             yield
             return
@@ -173,7 +178,7 @@ class TimingLock:
             self._begin()
 
     def give_way(self) -> None:
-        """Within `working`: let all be timed first that wait for it."""
+        """Within `working`: let some be timed first that wait for it."""
         if not self.is_mine:
             self._add(working=-1)
             self._begin()
@@ -238,7 +243,7 @@ class TimingLock:
     @contextlib.contextmanager
     def _alone(self, waiting: Callable[[], None]) -> Iterator[None]:
         with self._change:
-            self._change.wait_for(lambda: not self._working)
+            self._change.wait_for(lambda: not self._working and not self._admitted)
         with self._device.alone(waiting):
             with self._change:
                 self._owner = threading.get_ident()
@@ -250,15 +255,21 @@ class TimingLock:
             finally:
                 with self._change:
                     self._owner = None
+                    self._in_a_row = self._in_a_row + 1 if self._beginning else 0
+                    if self._in_a_row >= _MOST_IN_A_ROW:
+                        self._admitted, self._in_a_row = self._beginning, 0
                     # Also what has answered meanwhile: it will be asked again.
                     for _, resume in paused:
                         resume()
 
     def _begin(self) -> None:
-        """Begin to work once none waits to be timed."""
+        """Begin to work once none waits to be timed, or enough were."""
         with self._change:
-            self._change.wait_for(lambda: not self._want_it_alone)
-        self._add(working=1)
+            self._beginning += 1
+            self._change.wait_for(lambda: self._admitted or not self._want_it_alone)
+            self._beginning -= 1
+            self._admitted = max(0, self._admitted - 1)
+            self._add(working=1)
 
     def _add(self, *, working: int, want_it_alone: int = 0) -> None:
         with self._change:

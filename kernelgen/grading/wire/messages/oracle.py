@@ -171,10 +171,22 @@ class Probe(Request[Probed], frozen=True, kw_only=True):
 # --- a case ---------------------------------------------------------------------------------------
 
 
-class MeasureCase(Request[int | None], frozen=True, kw_only=True):
+class CaseBytes(Message, frozen=True, kw_only=True):
+    """Sizes of a case on its device.
+
+    Attributes:
+        tensors: all that grading it takes.
+        parameters: those of the reference, which an oracle keeps.
+    """
+
+    tensors: int
+    parameters: int
+
+
+class MeasureCase(Request[CaseBytes | None], frozen=True, kw_only=True):
     """Refuse a case that does not fit the device, as far as can be told without running it.
 
-    Answered by the bytes of tensors that grading it takes there; None where it cannot be told.
+    Answered by its sizes; None where they cannot be told.
     """
 
     stage: ClassVar = "while it estimated the memory of"

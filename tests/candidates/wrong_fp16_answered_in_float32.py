@@ -1,0 +1,42 @@
+# problem: fp16_mean
+# expect: WRONG_DTYPE
+"""Returns its sums as they are, in float32. WRONG_DTYPE."""
+
+import ctypes
+
+import torch
+import torch.nn as nn
+from torch.utils.cpp_extension import load_inline
+
+SOURCE = r"""
+#include <c10/util/Half.h>
+
+#include <algorithm>
+
+using T = c10::Half;
+
+extern "C" void mean(const T* x, float* y, long rows, long columns) {
+  for (long r = 0; r < rows; ++r, x += columns) {
+    float sum = 0;
+    for (long k = 0; k < columns; k += 4096) {
+      float part = 0;
+      for (long i = k; i < std::min(columns, k + 4096); ++i) part = part + x[i];
+      sum = sum + part;
+    }
+    y[r] = sum / columns;
+  }
+}
+"""
+
+library = ctypes.CDLL(
+    load_inline("mean", SOURCE, no_implicit_headers=True, is_python_module=False)
+)
+
+
+class ModelNew(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = x.contiguous()
+        y = torch.empty(x.shape[0], dtype=torch.float32)
+        pointers = ctypes.c_void_p(x.data_ptr()), ctypes.c_void_p(y.data_ptr())
+        library.mean(*pointers, *map(ctypes.c_long, x.shape))
+        return y
