@@ -2,7 +2,7 @@
 # problem: conv2d_avg_pool_sigmoid_sum
 # source: conv2d_avg_pool_sigmoid_sum.yaml (sha256 f0887759fb84f5e3)
 # backend: cuda, sm_90a
-# templates: frame/head.py.jinja (sha256 2af6ad05240543ed)
+# templates: frame/head.py.jinja (sha256 a521adc7fb3097c1)
 # identities: the mean before conv2d, add
 # render again: kernelgen render conv2d_avg_pool_sigmoid_sum
 """2-D convolution, mean of windows, sigmoid, then the sum of an image.

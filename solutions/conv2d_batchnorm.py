@@ -2,7 +2,7 @@
 # problem: conv2d_batchnorm
 # source: conv2d_batchnorm.yaml (sha256 44badd81d483b4eb)
 # backend: cuda, sm_90a
-# templates: frame/head.py.jinja (sha256 782c8e16d05c8e95)
+# templates: frame/head.py.jinja (sha256 d0f3ecab50f2f127)
 # render again: kernelgen render conv2d_batchnorm
 """2-D convolution, BatchNorm2d in training mode, then a factor.
 

@@ -2,7 +2,7 @@
 # problem: conv2d_groupnorm_max_pool
 # source: conv2d_groupnorm_max_pool.yaml (sha256 6ade687d78e2e9ee)
 # backend: cuda, sm_90a
-# templates: frame/head.py.jinja (sha256 2af6ad05240543ed)
+# templates: frame/head.py.jinja (sha256 a521adc7fb3097c1)
 # render again: kernelgen render conv2d_groupnorm_max_pool
 """2-D convolution, GroupNorm, a factor for each channel, a maximum of windows, clamped.
 

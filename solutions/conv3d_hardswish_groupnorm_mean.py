@@ -2,7 +2,7 @@
 # problem: conv3d_hardswish_groupnorm_mean
 # source: conv3d_hardswish_groupnorm_mean.yaml (sha256 a01333b2b5559688)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 782c8e16d05c8e95)
+# templates: frame/head.py.jinja (sha256 d0f3ecab50f2f127)
 # identities: the mean before sub, mul, add
 # render again: kernelgen render conv3d_hardswish_groupnorm_mean
 """3-D convolution, hardswish, GroupNorm, then the mean of each channel.

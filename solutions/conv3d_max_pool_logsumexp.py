@@ -2,7 +2,7 @@
 # problem: conv3d_max_pool_logsumexp
 # source: conv3d_max_pool_logsumexp.yaml (sha256 8bec1003e7ddfb8a)
 # backend: cuda, sm_90a
-# templates: frame/head.py.jinja (sha256 b99fb8d7f6b623a4)
+# templates: frame/head.py.jinja (sha256 9eb09ad47afbbeea)
 # render again: kernelgen render conv3d_max_pool_logsumexp
 """3-D convolution, maximum of windows, logsumexp of the channels, then ReLU.
 

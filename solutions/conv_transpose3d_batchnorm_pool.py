@@ -2,7 +2,7 @@
 # problem: conv_transpose3d_batchnorm_pool
 # source: conv_transpose3d_batchnorm_pool.yaml (sha256 af34f9b06022f5b2)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 2af6ad05240543ed)
+# templates: frame/head.py.jinja (sha256 a521adc7fb3097c1)
 # identities: the mean before sub, mul, add
 # render again: kernelgen render conv_transpose3d_batchnorm_pool
 """3-D transposed convolution of stride 2, BatchNorm3d in training mode, two mean pools.

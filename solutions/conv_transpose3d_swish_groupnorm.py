@@ -2,7 +2,7 @@
 # problem: conv_transpose3d_swish_groupnorm
 # source: conv_transpose3d_swish_groupnorm.yaml (sha256 02647484576f3b6e)
 # backend: cuda, sm_90a
-# templates: frame/head.py.jinja (sha256 782c8e16d05c8e95)
+# templates: frame/head.py.jinja (sha256 d0f3ecab50f2f127)
 # render again: kernelgen render conv_transpose3d_swish_groupnorm
 """3-D transposed convolution of stride 2, swish, GroupNorm, then hardswish.
 

@@ -2,7 +2,7 @@
 # problem: matmul_narrow
 # source: matmul_narrow.yaml (sha256 65f1c9b5935f6bda)
 # backend: cuda, sm_90a
-# templates: frame/head.py.jinja (sha256 13a93bcaedc5ecc7)
+# templates: frame/head.py.jinja (sha256 1a3addd46c11c7b0)
 # render again: kernelgen render matmul_narrow
 """Product of a large and a narrow matrix.
 
@@ -309,8 +309,8 @@ template <class A> cudaError_t launch(const A& a, void* workspace, cudaStream_t 
   const int64_t shares = workspace == nullptr ? 1 : shares_of(a);
   auto* partial_sums = shares == 1 ? nullptr : static_cast<float*>(workspace);
   const int64_t blocks = std::min(most_blocks(), shares * tiles_of(a));
-  launch_kernel(stream, multiply<A>, blocks, kThreads, 0, 0, a.halves_a.lost != nullptr, a, shares,
-                partial_sums);
+  launch_kernel(stream, multiply<A>, blocks, kThreads, 0, 0,
+                A::kSplits == 1 && a.halves_a.lost != nullptr, a, shares, partial_sums);
   if (shares == 1) return cudaGetLastError();
   const int64_t adding = ceil_div(a.batches * a.a.rows * a.b.rows, kThreads);
   add_shares<A><<<static_cast<unsigned>(adding), kThreads, 0, stream>>>(a, partial_sums, shares);
@@ -341,8 +341,9 @@ __device__ float inverse_of(float scale) {
 // Of elements this small beside the row's largest, but not 0, lo loses bits that a float has.
 __device__ unsigned is_lost(float scaled) { return scaled != 0.0f && fabsf(scaled) < 0.25f; }
 
-template <unsigned kMaxLost> __device__ void count_lost(const Halves& halves, unsigned row,
-    unsigned largest, unsigned count) {
+template <unsigned kMaxLost>
+__device__ void count_lost(
+    const Halves& halves, unsigned row, unsigned largest, unsigned count) {
   if (largest >= 0x7f800000) count = kMaxLost + 1;  // inf or NaN
   if (count == 0) return;
   const unsigned before = atomicAdd(&halves.lost[row], count);
@@ -380,6 +381,7 @@ struct Arguments {
   // A row that loses more elements than that is wide. Some few are lost of an activation's results;
   // to repair a tile for them takes as long as a small product.
   static constexpr unsigned kMaxLost = 16;
+  static constexpr int kSplits = 1;  // shares of K, each summed by another block
   int64_t batches;
   int64_t depth;  // K
   Operand a;      // rows of out

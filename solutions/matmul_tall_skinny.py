@@ -2,7 +2,7 @@
 # problem: matmul_tall_skinny
 # source: matmul_tall_skinny.yaml (sha256 cc3f68b3c9a78e7e)
 # backend: cuda, sm_90a
-# templates: frame/head.py.jinja (sha256 13a93bcaedc5ecc7)
+# templates: frame/head.py.jinja (sha256 1a3addd46c11c7b0)
 # render again: kernelgen render matmul_tall_skinny
 """Product of a tall and a wide matrix.
 

@@ -2,7 +2,7 @@
 # problem: matmul_transposed_right
 # source: matmul_transposed_right.yaml (sha256 4e5a22fc58b44fb0)
 # backend: cuda, sm_90a
-# templates: frame/head.py.jinja (sha256 13a93bcaedc5ecc7)
+# templates: frame/head.py.jinja (sha256 1a3addd46c11c7b0)
 # schedule: tile_columns=128 group_rows=8
 # render again: kernelgen render matmul_transposed_right
 """Product of a matrix and the transpose of another.
@@ -42,7 +42,7 @@ CUDA_SOURCE = r"""
 // wide if the halves do not hold it: it has inf or NaN, or more than one in 256 of its elements is
 // not 0 but less than 2^-16 of its largest. The general kernel computes tiles with a wide row, and
 // all products of other shapes, layouts and devices, in fp32.
-namespace product {
+namespace product_hopper {
 
 constexpr int kWarp = 32;
 constexpr unsigned kAllLanes = 0xffffffffu;
@@ -309,8 +309,8 @@ template <class A> cudaError_t launch(const A& a, void* workspace, cudaStream_t 
   const int64_t shares = workspace == nullptr ? 1 : shares_of(a);
   auto* partial_sums = shares == 1 ? nullptr : static_cast<float*>(workspace);
   const int64_t blocks = std::min(most_blocks(), shares * tiles_of(a));
-  launch_kernel(stream, multiply<A>, blocks, kThreads, 0, 0, a.halves_a.lost != nullptr, a, shares,
-                partial_sums);
+  launch_kernel(stream, multiply<A>, blocks, kThreads, 0, 0,
+                A::kSplits == 1 && a.halves_a.lost != nullptr, a, shares, partial_sums);
   if (shares == 1) return cudaGetLastError();
   const int64_t adding = ceil_div(a.batches * a.a.rows * a.b.rows, kThreads);
   add_shares<A><<<static_cast<unsigned>(adding), kThreads, 0, stream>>>(a, partial_sums, shares);
@@ -418,27 +418,14 @@ __device__ void wait_for_products(float (&sums)[kCount]) {
 
 #define SUMS(i) "+f"(sum[i]), "+f"(sum[i + 1]), "+f"(sum[i + 2]), "+f"(sum[i + 3])
 
-// sum = sum * keep + 64 rows * 128 columns over 16 of K: halves in shared memory, floats over the
-// 128 threads of a warpgroup.
-__device__ void multiply_add(float (&sum)[64], uint64_t rows, uint64_t columns, bool keep) {
-  asm volatile(
-      "{ .reg .pred p; setp.ne.b32 p, %66, 0; "
-      "wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 {"
-      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
-      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
-      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
-      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
-      "}, %64, %65, p, 1, 1, 0, 0; }"
-      : SUMS(0), SUMS(4), SUMS(8), SUMS(12), SUMS(16), SUMS(20), SUMS(24),
-        SUMS(28), SUMS(32), SUMS(36), SUMS(40), SUMS(44), SUMS(48), SUMS(52),
-        SUMS(56), SUMS(60)
-      : "l"(rows), "l"(columns), "r"(static_cast<int>(keep)));
-}
-
 }  // namespace ptx
 
-// The hi/lo split. A row's scale follows from its largest magnitude.
+// The hi/lo split. A row's scale follows from its largest magnitude, so a row is held until it is
+// known as a whole. Rows go from the last to the first: the product begins with the first ones, and
+// finds them in the L2 cache.
 namespace split {
+
+constexpr int kQuad = 4;  // floats of a vector
 
 // Magnitudes are compared as bits: in that order NaN is larger than inf, and inf than the rest.
 __device__ unsigned magnitude_bits(float value) { return __float_as_uint(value) & 0x7fffffffu; }
@@ -459,8 +446,9 @@ __device__ float inverse_of(float scale) {
 // Of elements this small beside the row's largest, but not 0, lo loses bits that a float has.
 __device__ unsigned is_lost(float scaled) { return scaled != 0.0f && fabsf(scaled) < 0.25f; }
 
-template <unsigned kMaxLost> __device__ void count_lost(const Halves& halves, unsigned row,
-    unsigned largest, unsigned count) {
+template <unsigned kMaxLost>
+__device__ void count_lost(
+    const Halves& halves, unsigned row, unsigned largest, unsigned count) {
   if (largest >= 0x7f800000) count = kMaxLost + 1;  // inf or NaN
   if (count == 0) return;
   const unsigned before = atomicAdd(&halves.lost[row], count);
@@ -482,9 +470,34 @@ template <bool kCut> __device__ Pairs split_pair(float a, float b, float scale) 
   return {bits_of(hi), bits_of(lo)};
 }
 
-// A row is held until it is known as a whole. Rows go from the last to the first: the product
-// begins with the first ones, and finds them in the L2 cache.
-constexpr int kQuad = 4;  // floats of a vector
+}  // namespace split
+
+}  // namespace product_hopper
+
+namespace product_hopper {
+namespace ptx {
+
+// sum = sum * keep + 64 rows * 128 columns over 16 of K: halves in shared memory, floats over the
+// 128 threads of a warpgroup.
+__device__ void multiply_add(float (&sum)[64], uint64_t rows, uint64_t columns, bool keep) {
+  asm volatile(
+      "{ .reg .pred p; setp.ne.b32 p, %66, 0; "
+      "wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
+      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
+      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+      "}, %64, %65, p, 1, 1, 0, 0; }"
+      : SUMS(0), SUMS(4), SUMS(8), SUMS(12), SUMS(16), SUMS(20), SUMS(24),
+        SUMS(28), SUMS(32), SUMS(36), SUMS(40), SUMS(44), SUMS(48), SUMS(52),
+        SUMS(56), SUMS(60)
+      : "l"(rows), "l"(columns), "r"(static_cast<int>(keep)));
+}
+
+}  // namespace ptx
+}  // namespace product_hopper
+
+namespace product_hopper::split {
 
 // Rows along the depth: one a block, read once and held in registers.
 template <class A> __global__ void __launch_bounds__(A::kRowWarps * kWarp)
@@ -539,7 +552,9 @@ template <class A> __global__ void __launch_bounds__(A::kRowWarps * kWarp)
 #endif
 }
 
-}  // namespace split
+}  // namespace product_hopper::split
+
+namespace product_hopper {
 
 // The product of the halves by wgmma, on stages of K in shared memory that TMA fills. Blocks are
 // persistent: one warpgroup copies, two multiply, 64 rows of a tile each. Two blocks, one below the
@@ -561,6 +576,7 @@ struct Sizes {
   static constexpr int kValues = A::kTileColumns / 2;  // of a thread's sums
   static constexpr int kColumnTiles = (A::kColumns + A::kTileColumns - 1) / A::kTileColumns;
   static constexpr int kDepthStages = A::kPadded / kStageDepth;
+  static constexpr int kSplitStages = (kDepthStages + A::kSplits - 1) / A::kSplits;
   static constexpr int kColumnBytes = A::kTileColumns * kStageDepth * 2;
   static constexpr int kStageBytes = 2 * (kRowBytes + kColumnBytes);
   static constexpr int kBytes = kStages * kStageBytes + 1024;  // swizzles start at such multiples
@@ -592,9 +608,9 @@ struct Turn {
   }
 };
 
-// A block's tile of a batch; index counts those of all clusters.
+// A block's tile of a batch, and its share of K; index counts those of all clusters.
 struct Work {
-  int batch, row, column;
+  int batch, row, column, split, first_stage, last_stage;
 };
 
 // Goes down a group of rows before it goes to the next column: blocks that run at the same time
@@ -609,7 +625,11 @@ template <class A> __device__ Work work_of(const A& a, int row_tiles, int index)
   const int height = min(kGroupRows, row_tiles - first_row);
   const int row = ((first_row + within % height) * kCluster + ptx::cluster_rank()) * kTileRows;
   const int column = within / height * kTileColumns;
-  return {share, row, column};
+  if constexpr (A::kSplits == 1) return {share, row, column, 0, 0, Sizes<A>::kDepthStages};
+  const int batches = static_cast<int>(a.batches);
+  const int first = share / batches * Sizes<A>::kSplitStages;
+  const int last = min(first + Sizes<A>::kSplitStages, Sizes<A>::kDepthStages);
+  return {share % batches, row, column, share / batches, first, last};
 }
 
 template <class A> __device__ void copy_stages(
@@ -620,7 +640,7 @@ template <class A> __device__ void copy_stages(
   Turn turn;
   for (int index = blockIdx.x / kCluster; index < work_items; index += gridDim.x / kCluster) {
     const Work work = work_of(args, row_tiles, index);
-    for (int k = 0; k < S::kDepthStages; ++k, turn.next()) {
+    for (int k = work.first_stage; k < work.last_stage; ++k, turn.next()) {
       const unsigned stage = stages + turn.slot * S::kStageBytes;
       const unsigned columns = stage + 2 * kRowBytes + rank * S::kColumnBytes;
       uint64_t* full = &barriers.full[turn.slot];
@@ -674,8 +694,8 @@ __device__ float unscaled(float sum, float inverse_a, float inverse_b) {
 
 // A thread has columns 8 j + c and 8 j + c + 1 of rows r and r + 8. Some columns' scales and biases
 // are loaded at once, as many as there are registers for.
-template <class A, int kValues> __device__ void store_tile(const A& a, const Work& work,
-    const float (&sums)[kValues]) {
+template <class A, int kValues>
+__device__ void store_tile(const A& a, const Work& work, const float (&sums)[kValues]) {
   constexpr int kPairs = kValues / 4;  // of a row
   constexpr int kAtOnce = A::kAtOnce, kColumns = A::kColumns;
   int thread;  // asked for anew, so that nothing of it takes a register all along
@@ -705,9 +725,22 @@ template <class A, int kValues> __device__ void store_tile(const A& a, const Wor
         if (column >= kColumns) continue;
         const int64_t at = line * kColumns + column;
         const float* sum = &sums[4 * (first + k) + 2 * half];
-        *reinterpret_cast<float2*>(a.out + at) = make_float2(
-            finish(a, at, column, unscaled(sum[0], inverse, inverses[k][0]), biases[k][0]),
-            finish(a, at + 1, column + 1, unscaled(sum[1], inverse, inverses[k][1]), biases[k][1]));
+        if constexpr (A::kSplits > 1) {
+          float* to = a.sums + work.split * a.batches * a.a.rows * kColumns + at;
+          to[0] = sum[0];
+          if (column + 1 < kColumns) to[1] = sum[1];
+        } else if constexpr (kColumns % 2 != 0) {
+          const float first_sum = unscaled(sum[0], inverse, inverses[k][0]);
+          a.out[at] = finish(a, at, column, first_sum, biases[k][0]);
+          if (column + 1 == kColumns) continue;
+          const float second_sum = unscaled(sum[1], inverse, inverses[k][1]);
+          a.out[at + 1] = finish(a, at + 1, column + 1, second_sum, biases[k][1]);
+        } else {
+          *reinterpret_cast<float2*>(a.out + at) = make_float2(
+              finish(a, at, column, unscaled(sum[0], inverse, inverses[k][0]), biases[k][0]),
+              finish(a, at + 1, column + 1, unscaled(sum[1], inverse, inverses[k][1]),
+                  biases[k][1]));
+        }
       }
     }
   }
@@ -725,13 +758,13 @@ template <class A> __device__ void multiply_stages(
 #pragma unroll
     for (float& value : total) value = 0.0f;
     int piece = 0;
-    for (int k = 0; k < S::kDepthStages; ++k, turn.next()) {
+    for (int k = work.first_stage; k < work.last_stage; ++k, turn.next()) {
       const unsigned stage = stages + turn.slot * S::kStageBytes;
       ptx::wait(&barriers.full[turn.slot], turn.parity);
       add_steps<kSteps>(sum, stage, warpgroup, 0, piece > 0);
       release(&barriers.empty[turn.slot]);
       piece = (piece + 1) % A::kPromotedStages;
-      if (piece > 0 && k + 1 < S::kDepthStages) continue;
+      if (piece > 0 && k + 1 < work.last_stage) continue;
 #pragma unroll
       for (int n = 0; n < S::kValues; ++n) total[n] += sum[n];
     }
@@ -804,7 +837,8 @@ template <class A> bool describe(
 }
 
 template <class A> int64_t work_items(const A& a) {
-  return ceil_div(a.a.rows, kTileRows * kCluster) * Sizes<A>::kColumnTiles * a.batches;
+  return ceil_div(a.a.rows, kTileRows * kCluster) * Sizes<A>::kColumnTiles * a.batches *
+         A::kSplits;
 }
 
 template <class A> cudaError_t launch(const A& a, cudaStream_t stream) {
@@ -846,17 +880,18 @@ bool has_vectors(const Operand& x, int64_t stride, int64_t other_stride) {
 
 }  // namespace hopper
 
-}  // namespace product
+}  // namespace product_hopper
 
 // Element (r, c) is the product of row r of a and column c of b.
 namespace matmul {
 
-using namespace product;
+using namespace product_hopper;
 
 struct Arguments {
   // A row that loses more elements than that is wide. Some few are lost of an activation's results;
   // to repair a tile for them takes as long as a small product.
   static constexpr unsigned kMaxLost = 32;
+  static constexpr int kSplits = 1;  // shares of K, each summed by another block
   static constexpr int kColumns = 4096, kDepth = 8192, kPadded = 8192;  // of the halves
   static constexpr int kTileColumns = 128;
   static constexpr int kGroupRows = 8;  // rows of tiles that are visited together

@@ -2,7 +2,7 @@
 # problem: matmul_vector
 # source: matmul_vector.yaml (sha256 7aa27bbaf054eb27)
 # backend: cuda, sm_90a
-# templates: frame/head.py.jinja (sha256 13a93bcaedc5ecc7)
+# templates: frame/head.py.jinja (sha256 1a3addd46c11c7b0)
 # render again: kernelgen render matmul_vector
 """Product of a matrix and a vector.
 

@@ -97,7 +97,7 @@ MUTANTS = {
         "add_steps<kSteps>(sum, stage, warpgroup, 0, false);",
     ),
     "a long sum's last stage is left out": (
-        "if (piece > 0 && k + 1 < S::kDepthStages) continue;",
+        "if (piece > 0 && k + 1 < work.last_stage) continue;",
         "if (piece > 0) continue;",
     ),
     "only the last sum counts": ("total[n] += sum[n];", "total[n] = sum[n];"),

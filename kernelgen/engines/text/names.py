@@ -1,7 +1,6 @@
 """Names that the templates of all kinds of stages are given: operands, results, steps."""
 
-import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -20,7 +19,6 @@ from kernelgen.engines.text.stage_text import (
 from kernelgen.graph.graph import broadcast
 from kernelgen.problem.record import Backend
 
-_SECTION = re.compile(r"^//@\n", re.MULTILINE)  # its end, in a template
 _OF_ANY = frozenset(("max", "min", "argmax", "argmin", "pick"))
 
 
@@ -151,8 +149,14 @@ def text_of(
     function = f"{kind}/{kind}.py.jinja"
     operators = [step.operator for step in stage.all_steps]
     operators += ["exp" for a in stage.accumulators if a.kind == "sumexp"]
+    shared: list[str] = []
+
+    def once(caller: Callable[[], str]) -> str:
+        shared.append(caller())
+        return ""
+
     names = {**msgspec.structs.asdict(stage), "definition": definition_of(stage), **given}
-    *shared, kernel = _SECTION.split(cpp_environment().get_template(template).render(names))
+    kernel = cpp_environment().get_template(template).render(names, once=once)
     return StageText(
         templates=(template, function),
         idea=idea,
