@@ -2,7 +2,7 @@
 # problem: attention_biased
 # source: attention_biased.yaml (sha256 50dde9837f663202)
 # backend: cuda, sm_90a
-# templates: frame/head.py.jinja (sha256 87f83fb47d704c58)
+# templates: frame/head.py.jinja (sha256 03a53b349b743850)
 # render again: kernelgen render attention_biased
 """softmax of the biased scores of queries and keys, times the values.
 
@@ -45,9 +45,6 @@ CUDA_SOURCE = r"""
 // kernel is for other widths and devices, and computes again what halves do not hold: inf, NaN and
 // values that are much smaller than others of their tile.
 #include <cuda_fp16.h>
-
-#include <algorithm>
-#include <cstdint>
 
 namespace attention {
 
@@ -810,9 +807,7 @@ def _library() -> ctypes.CDLL:
     text = "\n".join([CUDA_SOURCE, *flags])
     path = load_inline(
         name="attention_biased_" + hashlib.sha256(text.encode()).hexdigest()[:12],
-        cpp_sources="",
-        cuda_sources=CUDA_SOURCE,
-        extra_cuda_cflags=flags,
+        cpp_sources="", cuda_sources=CUDA_SOURCE, extra_cuda_cflags=flags,
         is_python_module=False,  # a plain shared library: no torch header, no binding to compile
         no_implicit_headers=True,
     )

@@ -2,7 +2,7 @@
 # problem: avg_pool_1d
 # source: avg_pool_1d.yaml (sha256 05ab9f0bb70b256d)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 0eed2a9e6508afd6)
+# templates: frame/head.py.jinja (sha256 a0db423ad1bd5c72)
 # render again: kernelgen render avg_pool_1d
 """1-D average pooling with padding and stride 1.
 
@@ -246,9 +246,7 @@ def _library() -> ctypes.CDLL:
     text = "\n".join([CUDA_SOURCE, *CUDA_FLAGS])
     path = load_inline(
         name="avg_pool_1d_" + hashlib.sha256(text.encode()).hexdigest()[:12],
-        cpp_sources="",
-        cuda_sources=CUDA_SOURCE,
-        extra_cuda_cflags=CUDA_FLAGS,
+        cpp_sources="", cuda_sources=CUDA_SOURCE, extra_cuda_cflags=CUDA_FLAGS,
         is_python_module=False,  # a plain shared library: no torch header, no binding to compile
         no_implicit_headers=True,
     )

@@ -2,7 +2,7 @@
 # problem: conv1d_dilated_gelu
 # source: conv1d_dilated_gelu.yaml (sha256 6a7946c38d4490c2)
 # backend: cuda, sm_90a
-# templates: frame/head.py.jinja (sha256 b198ad867952a675)
+# templates: frame/head.py.jinja (sha256 4b6fa7c3834631d2)
 # render again: kernelgen render conv1d_dilated_gelu
 """1-D convolution with stride and dilation, then GELU.
 
@@ -72,9 +72,6 @@ __device__ float gelu_erfc(float x) {
 // general kernel computes wide pixels again, and all convolutions of other sizes and devices, in
 // fp32.
 #include <cuda_fp16.h>
-
-#include <algorithm>
-#include <cstdint>
 
 namespace conv1d_add_gelu {
 
@@ -952,9 +949,7 @@ def _library() -> ctypes.CDLL:
     text = "\n".join([CUDA_SOURCE, *flags])
     path = load_inline(
         name="conv1d_dilated_gelu_" + hashlib.sha256(text.encode()).hexdigest()[:12],
-        cpp_sources="",
-        cuda_sources=CUDA_SOURCE,
-        extra_cuda_cflags=flags,
+        cpp_sources="", cuda_sources=CUDA_SOURCE, extra_cuda_cflags=flags,
         is_python_module=False,  # a plain shared library: no torch header, no binding to compile
         no_implicit_headers=True,
     )

@@ -2,7 +2,7 @@
 # problem: conv2d_depthwise_relu6
 # source: conv2d_depthwise_relu6.yaml (sha256 20be119546433f2b)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 b198ad867952a675)
+# templates: frame/head.py.jinja (sha256 4b6fa7c3834631d2)
 # render again: kernelgen render conv2d_depthwise_relu6
 """2-D convolution of each channel by itself, then ReLU6.
 
@@ -67,9 +67,6 @@ __device__ float clamp(float x, float least, float most) {
 // Filters move over 2 dimensions of the input; each sum of products becomes relu6(add(that, bias)).
 //
 // The sizes of the main case are constants. The general kernel computes all other convolutions.
-#include <algorithm>
-#include <cstdint>
-
 namespace conv2d_add_relu6 {
 
 constexpr int kGroups = 64;
@@ -313,9 +310,7 @@ def _library() -> ctypes.CDLL:
     text = "\n".join([CUDA_SOURCE, *CUDA_FLAGS])
     path = load_inline(
         name="conv2d_depthwise_relu6_" + hashlib.sha256(text.encode()).hexdigest()[:12],
-        cpp_sources="",
-        cuda_sources=CUDA_SOURCE,
-        extra_cuda_cflags=CUDA_FLAGS,
+        cpp_sources="", cuda_sources=CUDA_SOURCE, extra_cuda_cflags=CUDA_FLAGS,
         is_python_module=False,  # a plain shared library: no torch header, no binding to compile
         no_implicit_headers=True,
     )

@@ -2,7 +2,7 @@
 # problem: conv2d_gelu_mean
 # source: conv2d_gelu_mean.yaml (sha256 ab69fead7cd7dee2)
 # backend: cuda, sm_90a
-# templates: frame/head.py.jinja (sha256 b198ad867952a675)
+# templates: frame/head.py.jinja (sha256 4b6fa7c3834631d2)
 # render again: kernelgen render conv2d_gelu_mean
 """2-D convolution, GELU, then the mean of each channel's pixels.
 
@@ -74,9 +74,6 @@ __device__ float gelu_erfc(float x) {
 // general kernel computes wide pixels again, and all convolutions of other sizes and devices, in
 // fp32.
 #include <cuda_fp16.h>
-
-#include <algorithm>
-#include <cstdint>
 
 namespace conv2d_moments {
 
@@ -746,12 +743,6 @@ __device__ Partial* partials_of(const Arguments& a, int64_t tile, int64_t of_nex
   return static_cast<Partial*>(a.partials) + (part == 0 ? tile : of_next) * kTileLines;
 }
 
-// How many images a tile has pixels of.
-__device__ int parts_of(int first_pixel, int pixels) {
-  const int last = min(first_pixel + kTilePixels, pixels) - 1;
-  return 1 + last / kImagePixels - first_pixel / kImagePixels;
-}
-
 constexpr int kCombineThreads = 512;
 
 // A block combines the partials of an image, for the filters of a tile.
@@ -803,6 +794,12 @@ __global__ void __launch_bounds__(kCombineThreads) combine(Arguments a, int pixe
   }
   const int64_t of_out = (int64_t{image} * kGroups + same / kFilterTiles) * M::filters + filter;
   write_moments(a, of_out, count, sum, square);
+}
+
+// How many images a tile has pixels of.
+__device__ int parts_of(int first_pixel, int pixels) {
+  const int last = min(first_pixel + kTilePixels, pixels) - 1;
+  return 1 + last / kImagePixels - first_pixel / kImagePixels;
 }
 
 // The number of a tile, by phases.
@@ -1096,9 +1093,7 @@ def _library() -> ctypes.CDLL:
     text = "\n".join([CUDA_SOURCE, *flags])
     path = load_inline(
         name="conv2d_gelu_mean_" + hashlib.sha256(text.encode()).hexdigest()[:12],
-        cpp_sources="",
-        cuda_sources=CUDA_SOURCE,
-        extra_cuda_cflags=flags,
+        cpp_sources="", cuda_sources=CUDA_SOURCE, extra_cuda_cflags=flags,
         is_python_module=False,  # a plain shared library: no torch header, no binding to compile
         no_implicit_headers=True,
     )

@@ -2,7 +2,7 @@
 # problem: conv2d_groupnorm_max_pool
 # source: conv2d_groupnorm_max_pool.yaml (sha256 6ade687d78e2e9ee)
 # backend: cuda, sm_90a
-# templates: frame/head.py.jinja (sha256 e9db8b45c332f510)
+# templates: frame/head.py.jinja (sha256 a521adc7fb3097c1)
 # render again: kernelgen render conv2d_groupnorm_max_pool
 """2-D convolution, GroupNorm, a factor for each channel, a maximum of windows, clamped.
 
@@ -171,9 +171,6 @@ __device__ State merged(State own) {
 // general kernel computes wide pixels again, and all convolutions of other sizes and devices, in
 // fp32.
 #include <cuda_fp16.h>
-
-#include <algorithm>
-#include <cstdint>
 
 namespace conv2d_moments {
 
@@ -872,12 +869,6 @@ __device__ Partial* partials_of(const Arguments& a, int64_t tile, int64_t of_nex
   return static_cast<Partial*>(a.partials) + (part == 0 ? tile : of_next) * kTileLines;
 }
 
-// How many images a tile has pixels of.
-__device__ int parts_of(int first_pixel, int pixels) {
-  const int last = min(first_pixel + kTilePixels, pixels) - 1;
-  return 1 + last / kImagePixels - first_pixel / kImagePixels;
-}
-
 constexpr int kCombineThreads = 512;
 
 // A block combines the partials of an image, for the filters of a tile.
@@ -929,6 +920,12 @@ __global__ void __launch_bounds__(kCombineThreads) combine(Arguments a, int pixe
   }
   const int64_t of_out = (int64_t{image} * kGroups + same / kFilterTiles) * M::filters + filter;
   write_moments(a, of_out, count, sum, square);
+}
+
+// How many images a tile has pixels of.
+__device__ int parts_of(int first_pixel, int pixels) {
+  const int last = min(first_pixel + kTilePixels, pixels) - 1;
+  return 1 + last / kImagePixels - first_pixel / kImagePixels;
 }
 
 // The number of a tile, by phases.
@@ -1724,9 +1721,7 @@ def _library() -> ctypes.CDLL:
     text = "\n".join([CUDA_SOURCE, *flags])
     path = load_inline(
         name="conv2d_groupnorm_max_pool_" + hashlib.sha256(text.encode()).hexdigest()[:12],
-        cpp_sources="",
-        cuda_sources=CUDA_SOURCE,
-        extra_cuda_cflags=flags,
+        cpp_sources="", cuda_sources=CUDA_SOURCE, extra_cuda_cflags=flags,
         is_python_module=False,  # a plain shared library: no torch header, no binding to compile
         no_implicit_headers=True,
     )

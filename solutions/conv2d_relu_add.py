@@ -2,7 +2,7 @@
 # problem: conv2d_relu_add
 # source: conv2d_relu_add.yaml (sha256 54f24aeb1df71263)
 # backend: cuda, sm_90a
-# templates: frame/head.py.jinja (sha256 bf5832ff8240429e)
+# templates: frame/head.py.jinja (sha256 7687ddc59d5f7e30)
 # render again: kernelgen render conv2d_relu_add
 """2-D convolution, ReLU, then a bias for each channel.
 
@@ -63,9 +63,6 @@ __device__ float relu(float x) { return maximum(x, 0.0f); }
 // general kernel computes wide pixels again, and all convolutions of other sizes and devices, in
 // fp32.
 #include <cuda_fp16.h>
-
-#include <algorithm>
-#include <cstdint>
 
 namespace conv2d_add_relu_add {
 
@@ -953,9 +950,7 @@ def _library() -> ctypes.CDLL:
     text = "\n".join([CUDA_SOURCE, *flags])
     path = load_inline(
         name="conv2d_relu_add_" + hashlib.sha256(text.encode()).hexdigest()[:12],
-        cpp_sources="",
-        cuda_sources=CUDA_SOURCE,
-        extra_cuda_cflags=flags,
+        cpp_sources="", cuda_sources=CUDA_SOURCE, extra_cuda_cflags=flags,
         is_python_module=False,  # a plain shared library: no torch header, no binding to compile
         no_implicit_headers=True,
     )

@@ -2,7 +2,7 @@
 # problem: conv3d_hardswish_groupnorm_mean
 # source: conv3d_hardswish_groupnorm_mean.yaml (sha256 a01333b2b5559688)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 b7f43da8e24e8326)
+# templates: frame/head.py.jinja (sha256 d0f3ecab50f2f127)
 # identities: the mean before sub, mul, add
 # render again: kernelgen render conv3d_hardswish_groupnorm_mean
 """3-D convolution, hardswish, GroupNorm, then the mean of each channel.
@@ -165,9 +165,6 @@ __device__ State merged(State own) {
 // means(hardswish(add(that, bias))); variances(hardswish(add(that, bias))).
 //
 // The sizes of the main case are constants. The general kernel computes all other convolutions.
-#include <algorithm>
-#include <cstdint>
-
 namespace conv3d_moments {
 
 constexpr int kGroups = 1;
@@ -428,12 +425,6 @@ static_assert(kImagePixels >= kTilePixels, "a tile has pixels of two images at m
 // Where a tile's partials are: those of its first image, and behind all of these, of the next one.
 __device__ Partial* partials_of(const Arguments& a, int64_t tile, int64_t of_next, int part) {
   return static_cast<Partial*>(a.partials) + (part == 0 ? tile : of_next) * kTileLines;
-}
-
-// How many images a tile has pixels of.
-__device__ int parts_of(int first_pixel, int pixels) {
-  const int last = min(first_pixel + kTilePixels, pixels) - 1;
-  return 1 + last / kImagePixels - first_pixel / kImagePixels;
 }
 
 constexpr int kCombineThreads = 512;
@@ -919,9 +910,7 @@ def _library() -> ctypes.CDLL:
     text = "\n".join([CUDA_SOURCE, *CUDA_FLAGS])
     path = load_inline(
         name="conv3d_hardswish_groupnorm_mean_" + hashlib.sha256(text.encode()).hexdigest()[:12],
-        cpp_sources="",
-        cuda_sources=CUDA_SOURCE,
-        extra_cuda_cflags=CUDA_FLAGS,
+        cpp_sources="", cuda_sources=CUDA_SOURCE, extra_cuda_cflags=CUDA_FLAGS,
         is_python_module=False,  # a plain shared library: no torch header, no binding to compile
         no_implicit_headers=True,
     )

@@ -2,7 +2,7 @@
 # problem: conv3d_max_pool_logsumexp
 # source: conv3d_max_pool_logsumexp.yaml (sha256 8bec1003e7ddfb8a)
 # backend: cuda, sm_90a
-# templates: frame/head.py.jinja (sha256 3ee2837b34710d4e)
+# templates: frame/head.py.jinja (sha256 9eb09ad47afbbeea)
 # render again: kernelgen render conv3d_max_pool_logsumexp
 """3-D convolution, maximum of windows, logsumexp of the channels, then ReLU.
 
@@ -146,9 +146,6 @@ __device__ State merged(State own) {
 // general kernel computes wide pixels again, and all convolutions of other sizes and devices, in
 // fp32.
 #include <cuda_fp16.h>
-
-#include <algorithm>
-#include <cstdint>
 
 namespace conv3d_add_max_pool {
 
@@ -1392,9 +1389,7 @@ def _library() -> ctypes.CDLL:
     text = "\n".join([CUDA_SOURCE, *flags])
     path = load_inline(
         name="conv3d_max_pool_logsumexp_" + hashlib.sha256(text.encode()).hexdigest()[:12],
-        cpp_sources="",
-        cuda_sources=CUDA_SOURCE,
-        extra_cuda_cflags=flags,
+        cpp_sources="", cuda_sources=CUDA_SOURCE, extra_cuda_cflags=flags,
         is_python_module=False,  # a plain shared library: no torch header, no binding to compile
         no_implicit_headers=True,
     )

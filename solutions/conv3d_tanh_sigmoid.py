@@ -2,7 +2,7 @@
 # problem: conv3d_tanh_sigmoid
 # source: conv3d_tanh_sigmoid.yaml (sha256 bb9b5e6d22a11209)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 b198ad867952a675)
+# templates: frame/head.py.jinja (sha256 4b6fa7c3834631d2)
 # render again: kernelgen render conv3d_tanh_sigmoid
 """3-D convolution of three channels, scaled, tanh and sigmoid.
 
@@ -77,9 +77,6 @@ __device__ float fast_tanh(float x) {
 // tanh(mul(inner_, add(that, bias))))).
 //
 // The sizes of the main case are constants. The general kernel computes all other convolutions.
-#include <algorithm>
-#include <cstdint>
-
 namespace conv3d_add_mul_tanh_mul_sigmoid {
 
 constexpr int kGroups = 1;
@@ -450,9 +447,7 @@ def _library() -> ctypes.CDLL:
     text = "\n".join([CUDA_SOURCE, *CUDA_FLAGS])
     path = load_inline(
         name="conv3d_tanh_sigmoid_" + hashlib.sha256(text.encode()).hexdigest()[:12],
-        cpp_sources="",
-        cuda_sources=CUDA_SOURCE,
-        extra_cuda_cflags=CUDA_FLAGS,
+        cpp_sources="", cuda_sources=CUDA_SOURCE, extra_cuda_cflags=CUDA_FLAGS,
         is_python_module=False,  # a plain shared library: no torch header, no binding to compile
         no_implicit_headers=True,
     )

@@ -2,7 +2,7 @@
 # problem: conv_transpose3d_batchnorm_pool
 # source: conv_transpose3d_batchnorm_pool.yaml (sha256 af34f9b06022f5b2)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 e9db8b45c332f510)
+# templates: frame/head.py.jinja (sha256 a521adc7fb3097c1)
 # identities: the mean before sub, mul, add
 # render again: kernelgen render conv_transpose3d_batchnorm_pool
 """3-D transposed convolution of stride 2, BatchNorm3d in training mode, two mean pools.
@@ -138,9 +138,6 @@ __device__ State merged(State own) {
 // means(that); variances(that); pixel_counts(that).
 //
 // The sizes of the main case are constants. The general kernel computes all other convolutions.
-#include <algorithm>
-#include <cstdint>
-
 namespace conv_transpose3d_moments_mean_pool {
 
 constexpr int kGroups = 1;
@@ -424,12 +421,6 @@ static_assert(kImagePixels >= kTilePixels, "a tile has pixels of two images at m
 // Where a tile's partials are: those of its first image, and behind all of these, of the next one.
 __device__ Partial* partials_of(const Arguments& a, int64_t tile, int64_t of_next, int part) {
   return static_cast<Partial*>(a.partials) + (part == 0 ? tile : of_next) * kTileLines;
-}
-
-// How many images a tile has pixels of.
-__device__ int parts_of(int first_pixel, int pixels) {
-  const int last = min(first_pixel + kTilePixels, pixels) - 1;
-  return 1 + last / kImagePixels - first_pixel / kImagePixels;
 }
 
 constexpr int kCombineThreads = 512;
@@ -1110,9 +1101,7 @@ def _library() -> ctypes.CDLL:
     text = "\n".join([CUDA_SOURCE, *CUDA_FLAGS])
     path = load_inline(
         name="conv_transpose3d_batchnorm_pool_" + hashlib.sha256(text.encode()).hexdigest()[:12],
-        cpp_sources="",
-        cuda_sources=CUDA_SOURCE,
-        extra_cuda_cflags=CUDA_FLAGS,
+        cpp_sources="", cuda_sources=CUDA_SOURCE, extra_cuda_cflags=CUDA_FLAGS,
         is_python_module=False,  # a plain shared library: no torch header, no binding to compile
         no_implicit_headers=True,
     )

@@ -2,7 +2,7 @@
 # problem: conv_transpose3d_residual
 # source: conv_transpose3d_residual.yaml (sha256 3901c7b90327e066)
 # backend: cuda, sm_90a
-# templates: frame/head.py.jinja (sha256 b198ad867952a675)
+# templates: frame/head.py.jinja (sha256 4b6fa7c3834631d2)
 # render again: kernelgen render conv_transpose3d_residual
 """3-D transposed convolution of stride 2, added to and multiplied by itself.
 
@@ -48,9 +48,6 @@ CUDA_SOURCE = r"""
 // general kernel computes wide pixels again, and all convolutions of other sizes and devices, in
 // fp32.
 #include <cuda_fp16.h>
-
-#include <algorithm>
-#include <cstdint>
 
 namespace conv_transpose3d_add_mul_add {
 
@@ -980,9 +977,7 @@ def _library() -> ctypes.CDLL:
     text = "\n".join([CUDA_SOURCE, *flags])
     path = load_inline(
         name="conv_transpose3d_residual_" + hashlib.sha256(text.encode()).hexdigest()[:12],
-        cpp_sources="",
-        cuda_sources=CUDA_SOURCE,
-        extra_cuda_cflags=flags,
+        cpp_sources="", cuda_sources=CUDA_SOURCE, extra_cuda_cflags=flags,
         is_python_module=False,  # a plain shared library: no torch header, no binding to compile
         no_implicit_headers=True,
     )

@@ -2,7 +2,7 @@
 # problem: frobenius_norm
 # source: frobenius_norm.yaml (sha256 d6daa137c147d958)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 89327d25d1d05bea)
+# templates: frame/head.py.jinja (sha256 10a5e1a843f49dcc)
 # render again: kernelgen render frobenius_norm
 """x divided by its Frobenius norm.
 
@@ -299,9 +299,7 @@ def _library() -> ctypes.CDLL:
     text = "\n".join([CUDA_SOURCE, *CUDA_FLAGS])
     path = load_inline(
         name="frobenius_norm_" + hashlib.sha256(text.encode()).hexdigest()[:12],
-        cpp_sources="",
-        cuda_sources=CUDA_SOURCE,
-        extra_cuda_cflags=CUDA_FLAGS,
+        cpp_sources="", cuda_sources=CUDA_SOURCE, extra_cuda_cflags=CUDA_FLAGS,
         is_python_module=False,  # a plain shared library: no torch header, no binding to compile
         no_implicit_headers=True,
     )

@@ -2,7 +2,7 @@
 # problem: groupnorm
 # source: groupnorm.yaml (sha256 2bc0d39570060c83)
 # backend: cuda, sm_90a
-# templates: frame/head.py.jinja (sha256 16de1ef9c850cbcf)
+# templates: frame/head.py.jinja (sha256 e580def7094e3fa0)
 # schedule: sets=2 workers=256 vectors=4 slots=14 ahead=4 listeners=2
 # render again: kernelgen render groupnorm
 """GroupNorm with a per-channel affine map over any number of spatial dimensions.
@@ -721,9 +721,7 @@ def _library() -> ctypes.CDLL:
     text = "\n".join([CUDA_SOURCE, *CUDA_FLAGS])
     path = load_inline(
         name="groupnorm_" + hashlib.sha256(text.encode()).hexdigest()[:12],
-        cpp_sources="",
-        cuda_sources=CUDA_SOURCE,
-        extra_cuda_cflags=CUDA_FLAGS,
+        cpp_sources="", cuda_sources=CUDA_SOURCE, extra_cuda_cflags=CUDA_FLAGS,
         is_python_module=False,  # a plain shared library: no torch header, no binding to compile
         no_implicit_headers=True,
     )

@@ -2,7 +2,7 @@
 # problem: groupnorm_silu_add
 # source: groupnorm_silu_add.yaml (sha256 fc6100befea13341)
 # backend: cuda, sm_90a
-# templates: frame/head.py.jinja (sha256 69dfac00676fbe3c)
+# templates: frame/head.py.jinja (sha256 0417587f98017507)
 # schedule: sets=2 workers=256 vectors=4 slots=14 ahead=4 listeners=1
 # render again: kernelgen render groupnorm_silu_add
 """GroupNorm with a per-channel affine map, SiLU, then a residual is added.
@@ -764,9 +764,7 @@ def _library() -> ctypes.CDLL:
     text = "\n".join([CUDA_SOURCE, *CUDA_FLAGS])
     path = load_inline(
         name="groupnorm_silu_add_" + hashlib.sha256(text.encode()).hexdigest()[:12],
-        cpp_sources="",
-        cuda_sources=CUDA_SOURCE,
-        extra_cuda_cflags=CUDA_FLAGS,
+        cpp_sources="", cuda_sources=CUDA_SOURCE, extra_cuda_cflags=CUDA_FLAGS,
         is_python_module=False,  # a plain shared library: no torch header, no binding to compile
         no_implicit_headers=True,
     )

@@ -2,7 +2,7 @@
 # problem: instancenorm_1d
 # source: instancenorm_1d.yaml (sha256 22fffade84e3c404)
 # backend: cuda, sm_90a
-# templates: frame/head.py.jinja (sha256 16de1ef9c850cbcf)
+# templates: frame/head.py.jinja (sha256 e580def7094e3fa0)
 # schedule: threads=1024 items=32
 # render again: kernelgen render instancenorm_1d
 """InstanceNorm1d without affine parameters or running statistics.
@@ -355,9 +355,7 @@ def _library() -> ctypes.CDLL:
     text = "\n".join([CUDA_SOURCE, *CUDA_FLAGS])
     path = load_inline(
         name="instancenorm_1d_" + hashlib.sha256(text.encode()).hexdigest()[:12],
-        cpp_sources="",
-        cuda_sources=CUDA_SOURCE,
-        extra_cuda_cflags=CUDA_FLAGS,
+        cpp_sources="", cuda_sources=CUDA_SOURCE, extra_cuda_cflags=CUDA_FLAGS,
         is_python_module=False,  # a plain shared library: no torch header, no binding to compile
         no_implicit_headers=True,
     )

@@ -2,7 +2,7 @@
 # problem: l1norm
 # source: l1norm.yaml (sha256 6a92a3b321762e46)
 # backend: cuda, sm_90a
-# templates: frame/head.py.jinja (sha256 3686424cf230163b)
+# templates: frame/head.py.jinja (sha256 0d396bbda87c5648)
 # schedule: sets=2 workers=256 vectors=5 slots=11 ahead=4 listeners=1
 # render again: kernelgen render l1norm
 """x divided by the mean of |x| along dimension 1.
@@ -696,9 +696,7 @@ def _library() -> ctypes.CDLL:
     text = "\n".join([CUDA_SOURCE, *CUDA_FLAGS])
     path = load_inline(
         name="l1norm_" + hashlib.sha256(text.encode()).hexdigest()[:12],
-        cpp_sources="",
-        cuda_sources=CUDA_SOURCE,
-        extra_cuda_cflags=CUDA_FLAGS,
+        cpp_sources="", cuda_sources=CUDA_SOURCE, extra_cuda_cflags=CUDA_FLAGS,
         is_python_module=False,  # a plain shared library: no torch header, no binding to compile
         no_implicit_headers=True,
     )

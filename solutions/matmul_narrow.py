@@ -2,7 +2,7 @@
 # problem: matmul_narrow
 # source: matmul_narrow.yaml (sha256 65f1c9b5935f6bda)
 # backend: cuda, sm_90a
-# templates: frame/head.py.jinja (sha256 fb9939796a11a9f9)
+# templates: frame/head.py.jinja (sha256 1a3addd46c11c7b0)
 # render again: kernelgen render matmul_narrow
 """Product of a large and a narrow matrix.
 
@@ -30,31 +30,20 @@ CUDA_SOURCE = r"""
 #include <cmath>
 #include <cstdint>
 
-// Element (r, c) is the product of row r of a and column c of b.
-//
-// Tensor cores multiply fp16 halves, as accurately as fp32: each row of the operand that has few,
-// and 64 of K of each row of the other, are scaled by a power of two and split into hi + lo, which
-// hold 22 bits; lo * lo is left out. The larger operand is read once, split in registers. Tensor
-// cores truncate their sums, so these are promoted to fp32 registers every 64 of K
-// (Ootomo and Yokota, Recovering single precision accuracy from Tensor Cores, 2022). A row is wide
-// if the halves do not hold it: it has inf or NaN, or more than one in 256 of its elements is not 0
-// but less than 2^-16 of its largest. The general kernel computes tiles with a wide row again, and
-// all products of other shapes, layouts and devices, in fp32.
 #include <cuda.h>
 #include <cuda_fp16.h>
 #include <cuda_pipeline_primitives.h>
 
-#include <algorithm>
-#include <cstdint>
+// Tensor cores multiply fp16 halves, as accurately as fp32: each row of the operand that has few,
+// and 64 of K of each row of the other, are scaled by a power of two and split into hi + lo, which
+// hold 22 bits; lo * lo is left out. The larger operand is read once, split in registers. Tensor
+// cores truncate their sums, so these are promoted to fp32 registers every 64 of K, or 128 of long
+// sums (Ootomo and Yokota, Recovering single precision accuracy from Tensor Cores, 2022). A row is
+// wide if the halves do not hold it: it has inf or NaN, or more than one in 256 of its elements is
+// not 0 but less than 2^-16 of its largest. The general kernel computes tiles with a wide row, and
+// all products of other shapes, layouts and devices, in fp32.
+namespace product_skinny {
 
-namespace matmul {
-
-constexpr int kColumns = 32;
-constexpr int kDepth = 4096;  // K
-// A row that loses more elements than that is wide. Some few are lost of an activation's results;
-// to repair a tile for them takes as long as a small product.
-constexpr unsigned kMaxLost = kDepth < 256 ? 0 : std::max(kDepth / 256, 4);
-constexpr int kPadded = 4096;  // the depth of the halves
 constexpr int kWarp = 32;
 constexpr unsigned kAllLanes = 0xffffffffu;
 
@@ -65,25 +54,6 @@ struct Operand {
   int64_t batch_stride;
   int64_t row_stride;
   int64_t depth_stride;
-};
-
-// Findings of the split of an operand; the counts begin as zeros.
-struct Halves {
-  unsigned* any_wide;  // whether any row is wide
-  unsigned* lost;      // (batches, rows): elements that hi + lo does not hold
-  float* inverse;      // (batches, rows): undoes the scale
-  __half* hi;          // (batches, rows, kPadded), 0 beyond the depth
-  __half* lo;          // behind hi
-};
-
-struct Arguments {
-  int64_t batches;
-  int64_t depth;  // K
-  Operand a;      // rows of out
-  Operand b;      // columns of out
-  const float* bias;  // (columns), or null
-  float* out;  // (batches, rows, columns)
-  Halves halves_a, halves_b;  // null where the general kernel computes all of out
 };
 
 __host__ __device__ int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
@@ -100,10 +70,14 @@ int multiprocessors() {
   return count;
 }
 
-// Maps the sum of the element at `at` of out, which is in this column.
-__device__ float finish(const Arguments& a, int64_t at, int64_t column, float sum, float bias) {
-  return sum + bias;
-}
+// Findings of the split of an operand; the counts begin as zeros.
+struct Halves {
+  unsigned* any_wide;  // whether any row is wide
+  unsigned* lost;      // (batches, rows): elements that hi + lo does not hold
+  float* inverse;      // (batches, rows): undoes the scale
+  __half* hi;          // (batches, rows, kPadded), 0 beyond the depth
+  __half* lo;          // behind hi
+};
 
 // Programmatic dependent launch: if it `overlaps`, the kernel may begin while the one before it on
 // the stream still runs, and waits for it itself. Blocks are in clusters of so many, if not 0.
@@ -206,7 +180,8 @@ struct Tile {
 };
 
 // Sums a tile, all threads of a block at once.
-__device__ void sum_tile(const Arguments& a, const Tile& tile, float (&totals)[kResults]) {
+template <class A>
+__device__ void sum_tile(const A& a, const Tile& tile, float (&totals)[kResults]) {
   alignas(16) __shared__ Stage<kTileRows> stages_a[kStages];
   alignas(16) __shared__ Stage<kTileColumns> stages_b[kStages];
   const auto stages = static_cast<unsigned>(ceil_div(tile.end_k - tile.first_k, kStageDepth));
@@ -241,8 +216,8 @@ __device__ void sum_tile(const Arguments& a, const Tile& tile, float (&totals)[k
 }
 
 // Puts out a thread's results, or its sums where K is shared.
-__device__ void store_tile(
-    const Arguments& a, const Tile& tile, float* partial_sums, float (&totals)[kResults]) {
+template <class A> __device__ void store_tile(
+    const A& a, const Tile& tile, float* partial_sums, float (&totals)[kResults]) {
   float* out = partial_sums == nullptr ? a.out : partial_sums;
   const bool vectors = a.b.rows % 4 == 0 && aligned(out);
 #pragma unroll
@@ -263,23 +238,23 @@ __device__ void store_tile(
 }
 
 // For all threads of a block at once.
-__device__ bool is_wide(const Arguments& a, const Tile& tile) {
+template <class A> __device__ bool is_wide(const A& a, const Tile& tile) {
   const int64_t row = tile.row + threadIdx.x % kTileRows;
   const int64_t column = tile.column + threadIdx.x % kTileColumns;
   const unsigned* of_a = a.halves_a.lost + tile.batch * a.a.rows;
   const unsigned* of_b = a.halves_b.lost + tile.batch * a.b.rows;
-  return __syncthreads_or((row < a.a.rows && of_a[row] > kMaxLost) ||
-                          (column < a.b.rows && of_b[column] > kMaxLost)) != 0;
+  return __syncthreads_or((row < a.a.rows && of_a[row] > A::kMaxLost) ||
+                          (column < a.b.rows && of_b[column] > A::kMaxLost)) != 0;
 }
 
-__host__ __device__ int64_t tiles_of(const Arguments& a) {
+template <class A> __host__ __device__ int64_t tiles_of(const A& a) {
   return a.batches * ceil_div(a.a.rows, kTileRows) * ceil_div(a.b.rows, kTileColumns);
 }
 
 // A block takes every gridDim.x-th tile; of a repair, those with a wide row.
-__global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor)
+template <class A> __global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor)
     multiply(
-        const Arguments a, int64_t shares,
+        const A a, int64_t shares,
         float* partial_sums) {  // (shares, batches, rows, columns), null for one share
 #if __CUDA_ARCH__ >= 900
   cudaGridDependencySynchronize();  // for all results, some of which are replaced
@@ -302,8 +277,8 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor)
 }
 
 // Adds up the sums of all shares of K, always in the same order.
-__global__ void __launch_bounds__(kThreads)
-    add_shares(const Arguments a, const float* partial_sums, int64_t shares) {
+template <class A> __global__ void __launch_bounds__(kThreads)
+    add_shares(const A a, const float* partial_sums, int64_t shares) {
   const int64_t count = a.batches * a.a.rows * a.b.rows;
   const int64_t at = int64_t{blockIdx.x} * kThreads + threadIdx.x;
   if (at >= count) return;
@@ -319,30 +294,107 @@ __global__ void __launch_bounds__(kThreads)
 int64_t most_blocks() { return kBlocksPerMultiprocessor * multiprocessors() - 1; }
 
 // Of K, by so many blocks, where there are fewer tiles than blocks at once.
-int64_t shares_of(const Arguments& a) {
+template <class A> int64_t shares_of(const A& a) {
   const int64_t shares = std::min(most_blocks() / tiles_of(a), a.depth / kLeastShare);
   return std::max<int64_t>(shares, 1);
 }
 
-int64_t workspace_bytes(const Arguments& a) {
+template <class A> int64_t workspace_bytes(const A& a) {
   const int64_t shares = shares_of(a);
   return shares == 1 ? 0 : shares * a.batches * a.a.rows * a.b.rows * sizeof(float);
 }
 
 // Without a workspace nothing is shared.
-cudaError_t launch(const Arguments& a, void* workspace, cudaStream_t stream) {
+template <class A> cudaError_t launch(const A& a, void* workspace, cudaStream_t stream) {
   const int64_t shares = workspace == nullptr ? 1 : shares_of(a);
   auto* partial_sums = shares == 1 ? nullptr : static_cast<float*>(workspace);
   const int64_t blocks = std::min(most_blocks(), shares * tiles_of(a));
-  launch_kernel(stream, multiply, blocks, kThreads, 0, 0, a.halves_a.lost != nullptr, a, shares,
-                partial_sums);
+  launch_kernel(stream, multiply<A>, blocks, kThreads, 0, 0,
+                A::kSplits == 1 && a.halves_a.lost != nullptr, a, shares, partial_sums);
   if (shares == 1) return cudaGetLastError();
-  const int64_t add_blocks = ceil_div(a.batches * a.a.rows * a.b.rows, kThreads);
-  add_shares<<<static_cast<unsigned>(add_blocks), kThreads, 0, stream>>>(a, partial_sums, shares);
+  const int64_t adding = ceil_div(a.batches * a.a.rows * a.b.rows, kThreads);
+  add_shares<A><<<static_cast<unsigned>(adding), kThreads, 0, stream>>>(a, partial_sums, shares);
   return cudaGetLastError();
 }
 
 }  // namespace general
+
+// The hi/lo split. A row's scale follows from its largest magnitude.
+namespace split {
+
+// Magnitudes are compared as bits: in that order NaN is larger than inf, and inf than the rest.
+__device__ unsigned magnitude_bits(float value) { return __float_as_uint(value) & 0x7fffffffu; }
+
+// Takes a row's largest magnitude to [2^14, 2^15), half of what fp16 could hold. Of a value hi
+// keeps 11 bits and lo the next 11 or 12, unless they are below fp16's smallest step: the error is
+// at most 2^-23 of the value or 2^-39 of the row's largest, 2^-21 or 2^-37 where lo is cut. Rows of
+// zeros or denormals take the largest scale with a normal inverse, of the biased exponent 15.
+__device__ float scale_of(unsigned largest) {
+  return __uint_as_float((268 - max(largest >> 23, 15u)) << 23);
+}
+
+// Of a power of two.
+__device__ float inverse_of(float scale) {
+  return __uint_as_float((254u << 23) - __float_as_uint(scale));
+}
+
+// Of elements this small beside the row's largest, but not 0, lo loses bits that a float has.
+__device__ unsigned is_lost(float scaled) { return scaled != 0.0f && fabsf(scaled) < 0.25f; }
+
+template <unsigned kMaxLost>
+__device__ void count_lost(
+    const Halves& halves, unsigned row, unsigned largest, unsigned count) {
+  if (largest >= 0x7f800000) count = kMaxLost + 1;  // inf or NaN
+  if (count == 0) return;
+  const unsigned before = atomicAdd(&halves.lost[row], count);
+  if (before <= kMaxLost && before + count > kMaxLost) *halves.any_wide = 1;
+}
+
+struct Pairs {
+  unsigned hi, lo;
+};
+
+__device__ unsigned bits_of(__half2 pair) { return *reinterpret_cast<const unsigned*>(&pair); }
+
+template <bool kCut> __device__ Pairs split_pair(float a, float b, float scale) {
+  const __half2 hi = __floats2half2_rn(a * scale, b * scale);
+  const float2 kept = __half22float2(hi);
+  const __half2 lo = __floats2half2_rn(a * scale - kept.x, b * scale - kept.y);
+  // The last two bits of each lo, rounded away: zeros take less power, which limits long sums.
+  if constexpr (kCut) return {bits_of(hi), (bits_of(lo) + 0x00020002) & ~0x00030003};
+  return {bits_of(hi), bits_of(lo)};
+}
+
+}  // namespace split
+
+}  // namespace product_skinny
+
+// Element (r, c) is the product of row r of a and column c of b.
+namespace matmul {
+
+using namespace product_skinny;
+
+constexpr int kColumns = 32;
+constexpr int kDepth = 4096;  // K
+constexpr int kPadded = 4096;  // the depth of the halves
+struct Arguments {
+  // A row that loses more elements than that is wide. Some few are lost of an activation's results;
+  // to repair a tile for them takes as long as a small product.
+  static constexpr unsigned kMaxLost = 16;
+  static constexpr int kSplits = 1;  // shares of K, each summed by another block
+  int64_t batches;
+  int64_t depth;  // K
+  Operand a;      // rows of out
+  Operand b;      // columns of out
+  const float* bias;  // (columns), or null
+  float* out;  // (batches, rows, columns)
+  Halves halves_a, halves_b;  // null where the general kernel computes all of out
+};
+
+// Maps the sum of the element at `at` of out, which is in this column.
+__device__ float finish(const Arguments& a, int64_t at, int64_t column, float sum, float bias) {
+  return sum + bias;
+}
 
 namespace ptx {
 
@@ -419,17 +471,6 @@ __device__ void copy_box(
       : "memory");
 }
 
-// The same to both blocks of the cluster, where it arrives at each one's own barrier.
-__device__ void copy_box_to_both(
-    unsigned to, const CUtensorMap* tensor, const Box& from, uint64_t* barrier, uint64_t policy) {
-  asm volatile(
-      "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes"
-      ".multicast::cluster.L2::cache_hint [%0], [%1, {%3, %4, %5, %6}], [%2], %7, %8;" ::"r"(to),
-      "l"(tensor), "r"(shared_address(barrier)), "r"(from.depth), "r"(from.row), "r"(from.batch),
-      "r"(from.part), "h"(uint16_t{3}), "l"(policy)
-      : "memory");
-}
-
 // Copies neighbours in memory, a multiple of 16 bytes, to all blocks of the cluster likewise.
 __device__ void copy_bytes_to_all(
     unsigned to, const void* from, unsigned bytes, uint64_t* barrier, uint16_t blocks) {
@@ -468,50 +509,6 @@ __device__ void multiply_rows(
 }
 
 }  // namespace ptx
-
-// The hi/lo split. A row's scale follows from its largest magnitude.
-namespace split {
-
-// Magnitudes are compared as bits: in that order NaN is larger than inf, and inf than the rest.
-__device__ unsigned magnitude_bits(float value) { return __float_as_uint(value) & 0x7fffffffu; }
-
-// Takes a row's largest magnitude to [2^14, 2^15), half of what fp16 could hold. Of a value hi
-// keeps 11 bits and lo the next 11 or 12, unless they are below fp16's smallest step: the error
-// is at most 2^-23 of the value or 2^-39 of the row's largest. Rows of zeros or denormals take
-// the largest scale with a normal inverse, of the biased exponent 15.
-__device__ float scale_of(unsigned largest) {
-  return __uint_as_float((268 - max(largest >> 23, 15u)) << 23);
-}
-
-// Of a power of two.
-__device__ float inverse_of(float scale) {
-  return __uint_as_float((254u << 23) - __float_as_uint(scale));
-}
-
-// Of elements this small beside the row's largest, but not 0, lo loses bits that a float has.
-__device__ unsigned is_lost(float scaled) { return scaled != 0.0f && fabsf(scaled) < 0.25f; }
-
-__device__ void count_lost(const Halves& halves, unsigned row, unsigned largest, unsigned count) {
-  if (largest >= 0x7f800000) count = kMaxLost + 1;  // inf or NaN
-  if (count == 0) return;
-  const unsigned before = atomicAdd(&halves.lost[row], count);
-  if (before <= kMaxLost && before + count > kMaxLost) *halves.any_wide = 1;
-}
-
-struct Pairs {
-  unsigned hi, lo;
-};
-
-__device__ unsigned bits_of(__half2 pair) { return *reinterpret_cast<const unsigned*>(&pair); }
-
-__device__ Pairs split_pair(float a, float b, float scale) {
-  const __half2 hi = __floats2half2_rn(a * scale, b * scale);
-  const float2 kept = __half22float2(hi);
-  const __half2 lo = __floats2half2_rn(a * scale - kept.x, b * scale - kept.y);
-  return {bits_of(hi), bits_of(lo)};
-}
-
-}  // namespace split
 
 // The product by wgmma of a's rows, which a thread splits on their way to registers, and of
 // b's few, which are split before and come from shared memory. TMA fills stages of K there.
@@ -593,7 +590,7 @@ __global__ void __launch_bounds__(kSplitThreads)
     split::Pairs pairs[kRun / 2];
 #pragma unroll
     for (int i = 0; i < kRun; i += 2) {
-      pairs[i / 2] = split::split_pair(values[i], values[i + 1], scale);
+      pairs[i / 2] = split::split_pair<false>(values[i], values[i + 1], scale);
       lost += split::is_lost(values[i] * scale) + split::is_lost(values[i + 1] * scale);
     }
     const int piece = k % kStageDepth / kRun ^ within % 8;
@@ -605,7 +602,7 @@ __global__ void __launch_bounds__(kSplitThreads)
         make_uint4(pairs[0].lo, pairs[1].lo, pairs[2].lo, pairs[3].lo);
   }
   lost = __reduce_add_sync(kAllLanes, lost);
-  if (lane == 0 && depth > 0) split::count_lost(halves, of_all, largest, lost);
+  if (lane == 0 && depth > 0) split::count_lost<Arguments::kMaxLost>(halves, of_all, largest, lost);
 }
 
 // Where a tensor core finds rows of 128 bytes: in groups of 8, in each of which the 16-byte pieces
@@ -730,7 +727,7 @@ __device__ float2 split_chunks(Fragment& to, unsigned (&lost)[2], const Chunks& 
     const unsigned largest = from.largest[half];
     scales[half] = split::scale_of(largest);
     const bool has_room = largest - kLeastLargest < kMostLargest - kLeastLargest;
-    if (!has_room && largest != 0) lost[half] += kMaxLost + 1;
+    if (!has_room && largest != 0) lost[half] += Arguments::kMaxLost + 1;
     // Elements that are lost are rare.
     const unsigned bound = small_bits(0.25f * split::inverse_of(scales[half]));
     if (from.least[half] >= bound) continue;
@@ -745,7 +742,7 @@ __device__ float2 split_chunks(Fragment& to, unsigned (&lost)[2], const Chunks& 
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const float2& pair = from.values[step][i];
-      const split::Pairs halves = split::split_pair(pair.x, pair.y, scales[i % 2]);
+      const split::Pairs halves = split::split_pair<false>(pair.x, pair.y, scales[i % 2]);
       to.hi[step][i] = halves.hi;
       to.lo[step][i] = halves.lo;
     }
@@ -837,7 +834,7 @@ __device__ void multiply_stages(
       const int row = work.row + thread_row() + half * 8;
       if (threadIdx.x % 4 != 0 || row >= a.a.rows || work.column > 0) continue;
       const auto of_all = static_cast<unsigned>(work.batch * a.a.rows + row);
-      split::count_lost(a.halves_a, of_all, 0, lost[half]);
+      split::count_lost<Arguments::kMaxLost>(a.halves_a, of_all, 0, lost[half]);
     }
   }
 }
@@ -1000,9 +997,7 @@ def _library() -> ctypes.CDLL:
     text = "\n".join([CUDA_SOURCE, *flags])
     path = load_inline(
         name="matmul_narrow_" + hashlib.sha256(text.encode()).hexdigest()[:12],
-        cpp_sources="",
-        cuda_sources=CUDA_SOURCE,
-        extra_cuda_cflags=flags,
+        cpp_sources="", cuda_sources=CUDA_SOURCE, extra_cuda_cflags=flags,
         is_python_module=False,  # a plain shared library: no torch header, no binding to compile
         no_implicit_headers=True,
     )

@@ -2,7 +2,7 @@
 # problem: matmul_transposed_both
 # source: matmul_transposed_both.yaml (sha256 95871fc9a9d92b23)
 # backend: cuda, sm_90a
-# templates: frame/head.py.jinja (sha256 fb9939796a11a9f9)
+# templates: frame/head.py.jinja (sha256 1a3addd46c11c7b0)
 # schedule: tile_columns=128 group_rows=8
 # render again: kernelgen render matmul_transposed_both
 """Product of the transposes of two matrices.
@@ -31,30 +31,19 @@ CUDA_SOURCE = r"""
 #include <cmath>
 #include <cstdint>
 
-// Element (r, c) is the product of row r of a and column c of b.
-//
-// Tensor cores multiply fp16 halves, as accurately as fp32: each row of both operands, along K, is
-// scaled by a power of two and split into hi + lo, which hold 22 bits; lo * lo is left out. Tensor
-// cores truncate their sums, so these are promoted to fp32 registers every 128 of K
-// (Ootomo and Yokota, Recovering single precision accuracy from Tensor Cores, 2022). A row is wide
-// if the halves do not hold it: it has inf or NaN, or more than one in 256 of its elements is not 0
-// but less than 2^-16 of its largest. The general kernel computes tiles with a wide row again, and
-// all products of other shapes, layouts and devices, in fp32.
 #include <cuda.h>
 #include <cuda_fp16.h>
 #include <cuda_pipeline_primitives.h>
 
-#include <algorithm>
-#include <cstdint>
+// Tensor cores multiply fp16 halves, as accurately as fp32: each row of both operands, along K, is
+// scaled by a power of two and split into hi + lo, which hold 22 bits; lo * lo is left out. Tensor
+// cores truncate their sums, so these are promoted to fp32 registers every 64 of K, or 128 of long
+// sums (Ootomo and Yokota, Recovering single precision accuracy from Tensor Cores, 2022). A row is
+// wide if the halves do not hold it: it has inf or NaN, or more than one in 256 of its elements is
+// not 0 but less than 2^-16 of its largest. The general kernel computes tiles with a wide row, and
+// all products of other shapes, layouts and devices, in fp32.
+namespace product_hopper {
 
-namespace matmul {
-
-constexpr int kColumns = 4096;
-constexpr int kDepth = 8192;  // K
-// A row that loses more elements than that is wide. Some few are lost of an activation's results;
-// to repair a tile for them takes as long as a small product.
-constexpr unsigned kMaxLost = kDepth < 256 ? 0 : std::max(kDepth / 256, 4);
-constexpr int kPadded = 8192;  // the depth of the halves
 constexpr int kWarp = 32;
 constexpr unsigned kAllLanes = 0xffffffffu;
 
@@ -65,25 +54,6 @@ struct Operand {
   int64_t batch_stride;
   int64_t row_stride;
   int64_t depth_stride;
-};
-
-// Findings of the split of an operand; the counts begin as zeros.
-struct Halves {
-  unsigned* any_wide;  // whether any row is wide
-  unsigned* lost;      // (batches, rows): elements that hi + lo does not hold
-  float* inverse;      // (batches, rows): undoes the scale
-  __half* hi;          // (batches, rows, kPadded), 0 beyond the depth
-  __half* lo;          // behind hi
-};
-
-struct Arguments {
-  int64_t batches;
-  int64_t depth;  // K
-  Operand a;      // rows of out
-  Operand b;      // columns of out
-  const float* bias;  // (columns), or null
-  float* out;  // (batches, rows, columns)
-  Halves halves_a, halves_b;  // null where the general kernel computes all of out
 };
 
 __host__ __device__ int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
@@ -100,10 +70,14 @@ int multiprocessors() {
   return count;
 }
 
-// Maps the sum of the element at `at` of out, which is in this column.
-__device__ float finish(const Arguments& a, int64_t at, int64_t column, float sum, float bias) {
-  return sum + bias;
-}
+// Findings of the split of an operand; the counts begin as zeros.
+struct Halves {
+  unsigned* any_wide;  // whether any row is wide
+  unsigned* lost;      // (batches, rows): elements that hi + lo does not hold
+  float* inverse;      // (batches, rows): undoes the scale
+  __half* hi;          // (batches, rows, kPadded), 0 beyond the depth
+  __half* lo;          // behind hi
+};
 
 // Programmatic dependent launch: if it `overlaps`, the kernel may begin while the one before it on
 // the stream still runs, and waits for it itself. Blocks are in clusters of so many, if not 0.
@@ -206,7 +180,8 @@ struct Tile {
 };
 
 // Sums a tile, all threads of a block at once.
-__device__ void sum_tile(const Arguments& a, const Tile& tile, float (&totals)[kResults]) {
+template <class A>
+__device__ void sum_tile(const A& a, const Tile& tile, float (&totals)[kResults]) {
   alignas(16) __shared__ Stage<kTileRows> stages_a[kStages];
   alignas(16) __shared__ Stage<kTileColumns> stages_b[kStages];
   const auto stages = static_cast<unsigned>(ceil_div(tile.end_k - tile.first_k, kStageDepth));
@@ -241,8 +216,8 @@ __device__ void sum_tile(const Arguments& a, const Tile& tile, float (&totals)[k
 }
 
 // Puts out a thread's results, or its sums where K is shared.
-__device__ void store_tile(
-    const Arguments& a, const Tile& tile, float* partial_sums, float (&totals)[kResults]) {
+template <class A> __device__ void store_tile(
+    const A& a, const Tile& tile, float* partial_sums, float (&totals)[kResults]) {
   float* out = partial_sums == nullptr ? a.out : partial_sums;
   const bool vectors = a.b.rows % 4 == 0 && aligned(out);
 #pragma unroll
@@ -263,23 +238,23 @@ __device__ void store_tile(
 }
 
 // For all threads of a block at once.
-__device__ bool is_wide(const Arguments& a, const Tile& tile) {
+template <class A> __device__ bool is_wide(const A& a, const Tile& tile) {
   const int64_t row = tile.row + threadIdx.x % kTileRows;
   const int64_t column = tile.column + threadIdx.x % kTileColumns;
   const unsigned* of_a = a.halves_a.lost + tile.batch * a.a.rows;
   const unsigned* of_b = a.halves_b.lost + tile.batch * a.b.rows;
-  return __syncthreads_or((row < a.a.rows && of_a[row] > kMaxLost) ||
-                          (column < a.b.rows && of_b[column] > kMaxLost)) != 0;
+  return __syncthreads_or((row < a.a.rows && of_a[row] > A::kMaxLost) ||
+                          (column < a.b.rows && of_b[column] > A::kMaxLost)) != 0;
 }
 
-__host__ __device__ int64_t tiles_of(const Arguments& a) {
+template <class A> __host__ __device__ int64_t tiles_of(const A& a) {
   return a.batches * ceil_div(a.a.rows, kTileRows) * ceil_div(a.b.rows, kTileColumns);
 }
 
 // A block takes every gridDim.x-th tile; of a repair, those with a wide row.
-__global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor)
+template <class A> __global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor)
     multiply(
-        const Arguments a, int64_t shares,
+        const A a, int64_t shares,
         float* partial_sums) {  // (shares, batches, rows, columns), null for one share
 #if __CUDA_ARCH__ >= 900
   cudaGridDependencySynchronize();  // for all results, some of which are replaced
@@ -302,8 +277,8 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor)
 }
 
 // Adds up the sums of all shares of K, always in the same order.
-__global__ void __launch_bounds__(kThreads)
-    add_shares(const Arguments a, const float* partial_sums, int64_t shares) {
+template <class A> __global__ void __launch_bounds__(kThreads)
+    add_shares(const A a, const float* partial_sums, int64_t shares) {
   const int64_t count = a.batches * a.a.rows * a.b.rows;
   const int64_t at = int64_t{blockIdx.x} * kThreads + threadIdx.x;
   if (at >= count) return;
@@ -319,26 +294,26 @@ __global__ void __launch_bounds__(kThreads)
 int64_t most_blocks() { return kBlocksPerMultiprocessor * multiprocessors() - 1; }
 
 // Of K, by so many blocks, where there are fewer tiles than blocks at once.
-int64_t shares_of(const Arguments& a) {
+template <class A> int64_t shares_of(const A& a) {
   const int64_t shares = std::min(most_blocks() / tiles_of(a), a.depth / kLeastShare);
   return std::max<int64_t>(shares, 1);
 }
 
-int64_t workspace_bytes(const Arguments& a) {
+template <class A> int64_t workspace_bytes(const A& a) {
   const int64_t shares = shares_of(a);
   return shares == 1 ? 0 : shares * a.batches * a.a.rows * a.b.rows * sizeof(float);
 }
 
 // Without a workspace nothing is shared.
-cudaError_t launch(const Arguments& a, void* workspace, cudaStream_t stream) {
+template <class A> cudaError_t launch(const A& a, void* workspace, cudaStream_t stream) {
   const int64_t shares = workspace == nullptr ? 1 : shares_of(a);
   auto* partial_sums = shares == 1 ? nullptr : static_cast<float*>(workspace);
   const int64_t blocks = std::min(most_blocks(), shares * tiles_of(a));
-  launch_kernel(stream, multiply, blocks, kThreads, 0, 0, a.halves_a.lost != nullptr, a, shares,
-                partial_sums);
+  launch_kernel(stream, multiply<A>, blocks, kThreads, 0, 0,
+                A::kSplits == 1 && a.halves_a.lost != nullptr, a, shares, partial_sums);
   if (shares == 1) return cudaGetLastError();
-  const int64_t add_blocks = ceil_div(a.batches * a.a.rows * a.b.rows, kThreads);
-  add_shares<<<static_cast<unsigned>(add_blocks), kThreads, 0, stream>>>(a, partial_sums, shares);
+  const int64_t adding = ceil_div(a.batches * a.a.rows * a.b.rows, kThreads);
+  add_shares<A><<<static_cast<unsigned>(adding), kThreads, 0, stream>>>(a, partial_sums, shares);
   return cudaGetLastError();
 }
 
@@ -443,6 +418,65 @@ __device__ void wait_for_products(float (&sums)[kCount]) {
 
 #define SUMS(i) "+f"(sum[i]), "+f"(sum[i + 1]), "+f"(sum[i + 2]), "+f"(sum[i + 3])
 
+}  // namespace ptx
+
+// The hi/lo split. A row's scale follows from its largest magnitude, so a row is held until it is
+// known as a whole. Rows go from the last to the first: the product begins with the first ones, and
+// finds them in the L2 cache.
+namespace split {
+
+constexpr int kQuad = 4;  // floats of a vector
+
+// Magnitudes are compared as bits: in that order NaN is larger than inf, and inf than the rest.
+__device__ unsigned magnitude_bits(float value) { return __float_as_uint(value) & 0x7fffffffu; }
+
+// Takes a row's largest magnitude to [2^14, 2^15), half of what fp16 could hold. Of a value hi
+// keeps 11 bits and lo the next 11 or 12, unless they are below fp16's smallest step: the error is
+// at most 2^-23 of the value or 2^-39 of the row's largest, 2^-21 or 2^-37 where lo is cut. Rows of
+// zeros or denormals take the largest scale with a normal inverse, of the biased exponent 15.
+__device__ float scale_of(unsigned largest) {
+  return __uint_as_float((268 - max(largest >> 23, 15u)) << 23);
+}
+
+// Of a power of two.
+__device__ float inverse_of(float scale) {
+  return __uint_as_float((254u << 23) - __float_as_uint(scale));
+}
+
+// Of elements this small beside the row's largest, but not 0, lo loses bits that a float has.
+__device__ unsigned is_lost(float scaled) { return scaled != 0.0f && fabsf(scaled) < 0.25f; }
+
+template <unsigned kMaxLost>
+__device__ void count_lost(
+    const Halves& halves, unsigned row, unsigned largest, unsigned count) {
+  if (largest >= 0x7f800000) count = kMaxLost + 1;  // inf or NaN
+  if (count == 0) return;
+  const unsigned before = atomicAdd(&halves.lost[row], count);
+  if (before <= kMaxLost && before + count > kMaxLost) *halves.any_wide = 1;
+}
+
+struct Pairs {
+  unsigned hi, lo;
+};
+
+__device__ unsigned bits_of(__half2 pair) { return *reinterpret_cast<const unsigned*>(&pair); }
+
+template <bool kCut> __device__ Pairs split_pair(float a, float b, float scale) {
+  const __half2 hi = __floats2half2_rn(a * scale, b * scale);
+  const float2 kept = __half22float2(hi);
+  const __half2 lo = __floats2half2_rn(a * scale - kept.x, b * scale - kept.y);
+  // The last two bits of each lo, rounded away: zeros take less power, which limits long sums.
+  if constexpr (kCut) return {bits_of(hi), (bits_of(lo) + 0x00020002) & ~0x00030003};
+  return {bits_of(hi), bits_of(lo)};
+}
+
+}  // namespace split
+
+}  // namespace product_hopper
+
+namespace product_hopper {
+namespace ptx {
+
 // sum = sum * keep + 64 rows * 128 columns over 16 of K: halves in shared memory, floats over the
 // 128 threads of a warpgroup.
 __device__ void multiply_add(float (&sum)[64], uint64_t rows, uint64_t columns, bool keep) {
@@ -461,60 +495,15 @@ __device__ void multiply_add(float (&sum)[64], uint64_t rows, uint64_t columns, 
 }
 
 }  // namespace ptx
+}  // namespace product_hopper
 
-// The hi/lo split. A row's scale follows from its largest magnitude, so a row is held until it is
-// known as a whole. Rows go from the last to the first: the product begins with the first ones, and
-// finds them in the L2 cache.
-namespace split {
-
-constexpr int kQuad = 4;  // floats of a vector
-
-// Magnitudes are compared as bits: in that order NaN is larger than inf, and inf than the rest.
-__device__ unsigned magnitude_bits(float value) { return __float_as_uint(value) & 0x7fffffffu; }
-
-// Takes a row's largest magnitude to [2^14, 2^15), half of what fp16 could hold. Of a value hi
-// keeps 11 bits and lo the next 9 or 10, unless they are below fp16's smallest step: the error
-// is at most 2^-21 of the value or 2^-37 of the row's largest. Rows of zeros or denormals take
-// the largest scale with a normal inverse, of the biased exponent 15.
-__device__ float scale_of(unsigned largest) {
-  return __uint_as_float((268 - max(largest >> 23, 15u)) << 23);
-}
-
-// Of a power of two.
-__device__ float inverse_of(float scale) {
-  return __uint_as_float((254u << 23) - __float_as_uint(scale));
-}
-
-// Of elements this small beside the row's largest, but not 0, lo loses bits that a float has.
-__device__ unsigned is_lost(float scaled) { return scaled != 0.0f && fabsf(scaled) < 0.25f; }
-
-__device__ void count_lost(const Halves& halves, unsigned row, unsigned largest, unsigned count) {
-  if (largest >= 0x7f800000) count = kMaxLost + 1;  // inf or NaN
-  if (count == 0) return;
-  const unsigned before = atomicAdd(&halves.lost[row], count);
-  if (before <= kMaxLost && before + count > kMaxLost) *halves.any_wide = 1;
-}
-
-struct Pairs {
-  unsigned hi, lo;
-};
-
-__device__ unsigned bits_of(__half2 pair) { return *reinterpret_cast<const unsigned*>(&pair); }
-
-__device__ Pairs split_pair(float a, float b, float scale) {
-  const __half2 hi = __floats2half2_rn(a * scale, b * scale);
-  const float2 kept = __half22float2(hi);
-  const __half2 lo = __floats2half2_rn(a * scale - kept.x, b * scale - kept.y);
-  // The last two bits of each lo, rounded away: zeros take less power, which limits long sums.
-  return {bits_of(hi), (bits_of(lo) + 0x00020002) & ~0x00030003};
-}
+namespace product_hopper::split {
 
 // Rows along the depth: one a block, read once and held in registers.
-constexpr int kRowQuads = 8;  // of a thread
-constexpr int kRowWarps = (kPadded + kWarp * kRowQuads * kQuad - 1) / (kWarp * kRowQuads * kQuad);
-constexpr int kRowThreads = kRowWarps * kWarp;
-
-__global__ void __launch_bounds__(kRowThreads) split_rows(const Operand x, const Halves halves) {
+template <class A> __global__ void __launch_bounds__(A::kRowWarps * kWarp)
+    split_rows(const Operand x, const Halves halves) {
+  constexpr int kRowQuads = A::kRowQuads, kRowThreads = A::kRowWarps * kWarp;
+  constexpr int kDepth = A::kDepth, kPadded = A::kPadded;
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
   cudaTriggerProgrammaticLaunchCompletion();
   const unsigned row = gridDim.x - 1 - blockIdx.x;
@@ -534,12 +523,12 @@ __global__ void __launch_bounds__(kRowThreads) split_rows(const Operand x, const
     largest = max(max(largest, magnitude_bits(quad.x)), magnitude_bits(quad.y));
     largest = max(max(largest, magnitude_bits(quad.z)), magnitude_bits(quad.w));
   }
-  __shared__ unsigned of_warp[kRowWarps];
+  __shared__ unsigned of_warp[A::kRowWarps];
   largest = __reduce_max_sync(kAllLanes, largest);
   const int lane = threadIdx.x % kWarp;
   if (lane == 0) of_warp[threadIdx.x / kWarp] = largest;
   __syncthreads();
-  largest = __reduce_max_sync(kAllLanes, lane < kRowWarps ? of_warp[lane] : 0);
+  largest = __reduce_max_sync(kAllLanes, lane < A::kRowWarps ? of_warp[lane] : 0);
 
   const float scale = scale_of(largest);
   if (threadIdx.x == 0) halves.inverse[row] = inverse_of(scale);
@@ -549,8 +538,8 @@ __global__ void __launch_bounds__(kRowThreads) split_rows(const Operand x, const
     const int k = (j * kRowThreads + threadIdx.x) * kQuad;
     if (k >= kPadded) break;
     const float4& quad = quads[j];
-    const Pairs first = split_pair(quad.x, quad.y, scale);
-    const Pairs second = split_pair(quad.z, quad.w, scale);
+    const Pairs first = split_pair<A::kCut>(quad.x, quad.y, scale);
+    const Pairs second = split_pair<A::kCut>(quad.z, quad.w, scale);
     const int64_t at = int64_t{row} * kPadded + k;
     *reinterpret_cast<uint2*>(halves.hi + at) = make_uint2(first.hi, second.hi);
     *reinterpret_cast<uint2*>(halves.lo + at) = make_uint2(first.lo, second.lo);
@@ -558,36 +547,40 @@ __global__ void __launch_bounds__(kRowThreads) split_rows(const Operand x, const
     lost += is_lost(quad.z * scale) + is_lost(quad.w * scale);
   }
   lost = __reduce_add_sync(kAllLanes, lost);
-  if (lane == 0) count_lost(halves, row, largest, lost);
+  if (lane == 0) count_lost<A::kMaxLost>(halves, row, largest, lost);
   cudaGridDependencySynchronize();  // so that whoever waits for this kernel waits for both
 #endif
 }
+
+}  // namespace product_hopper::split
+
+namespace product_hopper::split {
 
 // Rows that are neighbours in memory: a cluster of blocks holds a strip of them over the whole
 // depth in shared memory, each block a share of the depth. The blocks exchange the largest
 // magnitudes of their shares. Three blocks share a multiprocessor: some read while others write.
 constexpr int kStripThreads = 256;
-constexpr int kStripRows = 32;
-constexpr int kStripQuads = kStripRows / kQuad;
-constexpr int kStripBlocks = 16;   // of a cluster
-constexpr int kShareTiles = 8;  // of a block, each kSide of the depth
 constexpr int kSide = 64;
-constexpr int kRun = 8;          // halves that a thread stores together: 16 bytes
+constexpr int kRun = 8;  // halves that a thread stores together: 16 bytes
 constexpr int kRuns = kSide / kRun;
-constexpr int kStripBytes = (kShareTiles * kSide + 1) * kStripRows * sizeof(float);
-
 static_assert(kWarp == kQuad * kRuns, "a warp takes the runs of four rows");
+
+template <class A>
+constexpr int kStripBytes = (A::kShareTiles * kSide + 1) * A::kStripRows * sizeof(float);
 
 // Where a quad of a k is in shared memory. A thread reads a run along the depth, and the threads of
 // a tile's runs read at once: the run's number has their quads in different banks.
-__device__ int position_of(int k, int quad) {
+template <int kStripQuads> __device__ int position_of(int k, int quad) {
   return (k * kStripQuads + quad) ^ k / kRun % kRuns;
 }
 
 // Empty where it is compiled for an older architecture.
-__global__ void __launch_bounds__(kStripThreads)
+template <class A> __global__ void __launch_bounds__(kStripThreads)
     split_strips(const Operand x, const Halves halves) {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+  constexpr int kStripRows = A::kStripRows, kStripQuads = kStripRows / kQuad;
+  constexpr int kStripBlocks = A::kStripBlocks, kShareTiles = A::kShareTiles;
+  constexpr int kDepth = A::kDepth, kPadded = A::kPadded;
   cudaTriggerProgrammaticLaunchCompletion();
   extern __shared__ float4 held[];
   __shared__ unsigned of_block[kStripRows];
@@ -610,14 +603,14 @@ __global__ void __launch_bounds__(kStripThreads)
   for (int k = thread / kStripQuads; k < tiles * kSide; k += kAtOnce) {
     const bool exists = first_row + quad * kQuad < rows && begin + k < kDepth;
     __pipeline_memcpy_async(
-        &held[position_of(k, quad)], from + k * x.depth_stride + quad * kQuad, sizeof(float4),
-        exists ? 0 : sizeof(float4));
+        &held[position_of<kStripQuads>(k, quad)], from + k * x.depth_stride + quad * kQuad,
+        sizeof(float4), exists ? 0 : sizeof(float4));
   }
   __pipeline_commit();
   __pipeline_wait_prior(0);
   unsigned own[kQuad] = {};
   for (int k = thread / kStripQuads; k < tiles * kSide; k += kAtOnce) {
-    const float4 values = held[position_of(k, quad)];
+    const float4 values = held[position_of<kStripQuads>(k, quad)];
     own[0] = max(own[0], magnitude_bits(values.x));
     own[1] = max(own[1], magnitude_bits(values.y));
     own[2] = max(own[2], magnitude_bits(values.z));
@@ -648,7 +641,7 @@ __global__ void __launch_bounds__(kStripThreads)
     float values[kRun];
 #pragma unroll
     for (int i = 0; i < kRun; ++i) {
-      const float4* of_row = &held[position_of(k + i, part / tiles)];
+      const float4* of_row = &held[position_of<kStripQuads>(k + i, part / tiles)];
       values[i] = reinterpret_cast<const float*>(of_row)[lane / kRuns];
     }
     const unsigned of_all = batch * rows + first_row + row;
@@ -658,11 +651,11 @@ __global__ void __launch_bounds__(kStripThreads)
     unsigned lost = 0;
 #pragma unroll
     for (int i = 0; i < kRun; i += 2) {
-      pairs[i / 2] = split_pair(values[i], values[i + 1], scale);
+      pairs[i / 2] = split_pair<A::kCut>(values[i], values[i + 1], scale);
       lost += is_lost(values[i] * scale) + is_lost(values[i + 1] * scale);
     }
     // Once for each tile at least: a row with inf or NaN has nothing else that is lost.
-    if (lost > 0 || k % kSide == 0) count_lost(halves, of_all, largest[row], lost);
+    if (lost > 0 || k % kSide == 0) count_lost<A::kMaxLost>(halves, of_all, largest[row], lost);
     const int64_t at = int64_t{of_all} * kPadded + begin + k;
     *reinterpret_cast<uint4*>(halves.hi + at) =
         make_uint4(pairs[0].hi, pairs[1].hi, pairs[2].hi, pairs[3].hi);
@@ -672,7 +665,9 @@ __global__ void __launch_bounds__(kStripThreads)
 #endif
 }
 
-}  // namespace split
+}  // namespace product_hopper::split
+
+namespace product_hopper {
 
 // The product of the halves by wgmma, on stages of K in shared memory that TMA fills. Blocks are
 // persistent: one warpgroup copies, two multiply, 64 rows of a tile each. Two blocks, one below the
@@ -680,23 +675,25 @@ __global__ void __launch_bounds__(kStripThreads)
 namespace hopper {
 
 constexpr int kTileRows = 128;  // of a block
-constexpr int kTileColumns = 128;
-constexpr int kGroupRows = 8;  // rows of tiles that are visited together
 constexpr int kStageDepth = 64;  // 128 bytes of halves: what the swizzle permutes
 constexpr int kSteps = kStageDepth / 16;  // of wgmma
-constexpr int kPromotedStages = 2;  // that the tensor cores sum by themselves
 constexpr int kStages = 3;
 constexpr int kCluster = 2;      // blocks
 constexpr int kWarpgroup = 128;  // threads
 constexpr int kThreads = 3 * kWarpgroup;
-constexpr int kValues = kTileColumns / 2;  // of a thread's sums
-constexpr int kColumnTiles = (kColumns + kTileColumns - 1) / kTileColumns;
-constexpr int kDepthStages = kPadded / kStageDepth;
-// A stage: the rows' hi and lo, then the columns' hi and lo.
 constexpr int kRowBytes = kTileRows * kStageDepth * 2;
-constexpr int kColumnBytes = kTileColumns * kStageDepth * 2;
-constexpr int kStageBytes = 2 * (kRowBytes + kColumnBytes);
-constexpr int kBytes = kStages * kStageBytes + 1024;  // swizzles start at multiples of 1024
+
+// Of a product. A stage has the rows' hi and lo, then the columns' hi and lo.
+template <class A>
+struct Sizes {
+  static constexpr int kValues = A::kTileColumns / 2;  // of a thread's sums
+  static constexpr int kColumnTiles = (A::kColumns + A::kTileColumns - 1) / A::kTileColumns;
+  static constexpr int kDepthStages = A::kPadded / kStageDepth;
+  static constexpr int kSplitStages = (kDepthStages + A::kSplits - 1) / A::kSplits;
+  static constexpr int kColumnBytes = A::kTileColumns * kStageDepth * 2;
+  static constexpr int kStageBytes = 2 * (kRowBytes + kColumnBytes);
+  static constexpr int kBytes = kStages * kStageBytes + 1024;  // swizzles start at such multiples
+};
 
 // Where a tensor core finds rows of 128 bytes: in groups of 8, in each of which the 16-byte pieces
 // of a row are permuted by its number (the swizzle of 128 bytes, which the copies write). A step of
@@ -724,14 +721,16 @@ struct Turn {
   }
 };
 
-// A block's tile of a batch; index counts those of all clusters.
+// A block's tile of a batch, and its share of K; index counts those of all clusters.
 struct Work {
-  int batch, row, column;
+  int batch, row, column, split, first_stage, last_stage;
 };
 
 // Goes down a group of rows before it goes to the next column: blocks that run at the same time
 // share rows and columns in the L2 cache.
-__device__ Work work_of(const Arguments& a, int row_tiles, int index) {
+template <class A> __device__ Work work_of(const A& a, int row_tiles, int index) {
+  constexpr int kColumnTiles = Sizes<A>::kColumnTiles;
+  constexpr int kTileColumns = A::kTileColumns, kGroupRows = A::kGroupRows;
   const int share = index / (row_tiles * kColumnTiles);
   index -= share * (row_tiles * kColumnTiles);
   const int first_row = index / (kGroupRows * kColumnTiles) * kGroupRows;
@@ -739,22 +738,27 @@ __device__ Work work_of(const Arguments& a, int row_tiles, int index) {
   const int height = min(kGroupRows, row_tiles - first_row);
   const int row = ((first_row + within % height) * kCluster + ptx::cluster_rank()) * kTileRows;
   const int column = within / height * kTileColumns;
-  return {share, row, column};
+  if constexpr (A::kSplits == 1) return {share, row, column, 0, 0, Sizes<A>::kDepthStages};
+  const int batches = static_cast<int>(a.batches);
+  const int first = share / batches * Sizes<A>::kSplitStages;
+  const int last = min(first + Sizes<A>::kSplitStages, Sizes<A>::kDepthStages);
+  return {share % batches, row, column, share / batches, first, last};
 }
 
-__device__ void copy_stages(
-    const Arguments& args, int row_tiles, int work_items, const CUtensorMap* a,
+template <class A> __device__ void copy_stages(
+    const A& args, int row_tiles, int work_items, const CUtensorMap* a,
     const CUtensorMap* b, unsigned stages, Barriers& barriers) {
+  using S = Sizes<A>;
   const int rank = ptx::cluster_rank();
   Turn turn;
   for (int index = blockIdx.x / kCluster; index < work_items; index += gridDim.x / kCluster) {
     const Work work = work_of(args, row_tiles, index);
-    for (int k = 0; k < kDepthStages; ++k, turn.next()) {
-      const unsigned stage = stages + turn.slot * kStageBytes;
-      const unsigned columns = stage + 2 * kRowBytes + rank * kColumnBytes;
+    for (int k = work.first_stage; k < work.last_stage; ++k, turn.next()) {
+      const unsigned stage = stages + turn.slot * S::kStageBytes;
+      const unsigned columns = stage + 2 * kRowBytes + rank * S::kColumnBytes;
       uint64_t* full = &barriers.full[turn.slot];
       ptx::wait(&barriers.empty[turn.slot], turn.parity ^ 1);
-      ptx::arrive_and_expect(full, kStageBytes);
+      ptx::arrive_and_expect(full, S::kStageBytes);
       const int depth = k * kStageDepth;
       ptx::copy_box(stage, a, {depth, work.row, work.batch, 0}, full, ptx::kEvictLast);
       ptx::copy_box_to_both(
@@ -765,9 +769,9 @@ __device__ void copy_stages(
 
 // The sum of kCount steps of a stage, begun anew unless it goes on. The small products come first,
 // while the sum is small: tensor cores cut off what is small beside it.
-template <int kCount>
-__device__ void add_steps(
+template <int kCount, int kValues> __device__ void add_steps(
     float (&sum)[kValues], unsigned stage, int warpgroup, int first, bool goes_on) {
+  constexpr int kColumnBytes = 2 * kValues * kStageDepth * 2;
   const unsigned rows = stage + warpgroup * 64 * kStageDepth * 2;
   const unsigned columns = stage + 2 * kRowBytes;
   const uint64_t row_hi = rows_at(rows) + 2 * first;
@@ -803,9 +807,10 @@ __device__ float unscaled(float sum, float inverse_a, float inverse_b) {
 
 // A thread has columns 8 j + c and 8 j + c + 1 of rows r and r + 8. Some columns' scales and biases
 // are loaded at once, as many as there are registers for.
-__device__ void store_tile(const Arguments& a, const Work& work, const float (&sums)[kValues]) {
-  constexpr int kPairs = kTileColumns / 8;  // of a row
-  constexpr int kAtOnce = 8;
+template <class A, int kValues>
+__device__ void store_tile(const A& a, const Work& work, const float (&sums)[kValues]) {
+  constexpr int kPairs = kValues / 4;  // of a row
+  constexpr int kAtOnce = A::kAtOnce, kColumns = A::kColumns;
   int thread;  // asked for anew, so that nothing of it takes a register all along
   asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
   const int first_row = work.row + (thread - kWarpgroup) / kWarp * 16 + thread % kWarp / 4;
@@ -833,43 +838,57 @@ __device__ void store_tile(const Arguments& a, const Work& work, const float (&s
         if (column >= kColumns) continue;
         const int64_t at = line * kColumns + column;
         const float* sum = &sums[4 * (first + k) + 2 * half];
-        *reinterpret_cast<float2*>(a.out + at) = make_float2(
-            finish(a, at, column, unscaled(sum[0], inverse, inverses[k][0]), biases[k][0]),
-            finish(a, at + 1, column + 1, unscaled(sum[1], inverse, inverses[k][1]), biases[k][1]));
+        if constexpr (A::kSplits > 1) {
+          float* to = a.sums + work.split * a.batches * a.a.rows * kColumns + at;
+          to[0] = sum[0];
+          if (column + 1 < kColumns) to[1] = sum[1];
+        } else if constexpr (kColumns % 2 != 0) {
+          const float first_sum = unscaled(sum[0], inverse, inverses[k][0]);
+          a.out[at] = finish(a, at, column, first_sum, biases[k][0]);
+          if (column + 1 == kColumns) continue;
+          const float second_sum = unscaled(sum[1], inverse, inverses[k][1]);
+          a.out[at + 1] = finish(a, at + 1, column + 1, second_sum, biases[k][1]);
+        } else {
+          *reinterpret_cast<float2*>(a.out + at) = make_float2(
+              finish(a, at, column, unscaled(sum[0], inverse, inverses[k][0]), biases[k][0]),
+              finish(a, at + 1, column + 1, unscaled(sum[1], inverse, inverses[k][1]),
+                  biases[k][1]));
+        }
       }
     }
   }
 }
 
-__device__ void multiply_stages(
-    const Arguments& a, int row_tiles, int work_items, unsigned stages, Barriers& barriers,
+template <class A> __device__ void multiply_stages(
+    const A& a, int row_tiles, int work_items, unsigned stages, Barriers& barriers,
     int warpgroup) {
+  using S = Sizes<A>;
   Turn turn;
   for (int index = blockIdx.x / kCluster; index < work_items; index += gridDim.x / kCluster) {
     const Work work = work_of(a, row_tiles, index);
-    float total[kValues];
-    float sum[kValues];
+    float total[S::kValues];
+    float sum[S::kValues];
 #pragma unroll
     for (float& value : total) value = 0.0f;
     int piece = 0;
-    for (int k = 0; k < kDepthStages; ++k, turn.next()) {
-      const unsigned stage = stages + turn.slot * kStageBytes;
+    for (int k = work.first_stage; k < work.last_stage; ++k, turn.next()) {
+      const unsigned stage = stages + turn.slot * S::kStageBytes;
       ptx::wait(&barriers.full[turn.slot], turn.parity);
       add_steps<kSteps>(sum, stage, warpgroup, 0, piece > 0);
       release(&barriers.empty[turn.slot]);
-      piece = (piece + 1) % kPromotedStages;
-      if (piece > 0 && k + 1 < kDepthStages) continue;
+      piece = (piece + 1) % A::kPromotedStages;
+      if (piece > 0 && k + 1 < work.last_stage) continue;
 #pragma unroll
-      for (int n = 0; n < kValues; ++n) total[n] += sum[n];
+      for (int n = 0; n < S::kValues; ++n) total[n] += sum[n];
     }
     store_tile(a, work, total);
   }
 }
 
 // Empty, and without barriers, where it is compiled for another architecture.
-__global__ void __launch_bounds__(kThreads, 1) multiply(
+template <class A> __global__ void __launch_bounds__(kThreads, 1) multiply(
     const __grid_constant__ CUtensorMap a_tensor, const __grid_constant__ CUtensorMap b_tensor,
-    const __grid_constant__ Arguments a, int row_tiles, int work_items) {
+    const __grid_constant__ A a, int row_tiles, int work_items) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   extern __shared__ unsigned char memory[];
   __shared__ Barriers barriers;
@@ -903,13 +922,13 @@ __global__ void __launch_bounds__(kThreads, 1) multiply(
 }
 
 // Whether the kernel is compiled for the device, of compute capability 9.0.
-bool is_compiled() {
+template <class A> bool is_compiled() {
   cudaFuncAttributes kernel = {};
-  return cudaFuncGetAttributes(&kernel, multiply) == cudaSuccess && kernel.sharedSizeBytes > 0;
+  return cudaFuncGetAttributes(&kernel, multiply<A>) == cudaSuccess && kernel.sharedSizeBytes > 0;
 }
 
 // Describes an operand's halves, (2, batches, rows, kPadded), to TMA, in boxes of a stage's depth.
-bool describe(
+template <class A> bool describe(
     CUtensorMap* tensor, const Halves& halves, int64_t batches, int64_t rows, unsigned box_rows,
     unsigned box_parts) {
   // The driver's function, without linking the driver.
@@ -919,8 +938,8 @@ bool describe(
       "cuTensorMapEncodeTiled", &function, 12000, cudaEnableDefault, &found);
   if (found != cudaDriverEntryPointSuccess) return false;
   const auto encode = reinterpret_cast<decltype(&cuTensorMapEncodeTiled)>(function);
-  const cuuint64_t row = kPadded * sizeof(__half);
-  const cuuint64_t extents[] = {kPadded, cuuint64_t(rows), cuuint64_t(batches), 2};
+  const cuuint64_t row = A::kPadded * sizeof(__half);
+  const cuuint64_t extents[] = {A::kPadded, cuuint64_t(rows), cuuint64_t(batches), 2};
   const cuuint64_t strides[] = {row, row * rows, row * rows * batches};
   const cuuint32_t box[] = {kStageDepth, box_rows, 1, box_parts};
   const cuuint32_t steps[] = {1, 1, 1, 1};
@@ -930,32 +949,29 @@ bool describe(
                 CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
 }
 
-int64_t work_items(const Arguments& a) {
-  return ceil_div(a.a.rows, kTileRows * kCluster) * kColumnTiles * a.batches;
+template <class A> int64_t work_items(const A& a) {
+  return ceil_div(a.a.rows, kTileRows * kCluster) * Sizes<A>::kColumnTiles * a.batches *
+         A::kSplits;
 }
 
-cudaError_t launch(const Arguments& a, cudaStream_t stream) {
+template <class A> cudaError_t launch(const A& a, cudaStream_t stream) {
   CUtensorMap a_tensor;
   CUtensorMap b_tensor;
-  if (!describe(&a_tensor, a.halves_a, a.batches, a.a.rows, kTileRows, 2) ||
-      !describe(&b_tensor, a.halves_b, a.batches, kColumns, kTileColumns, 1)) {
+  if (!describe<A>(&a_tensor, a.halves_a, a.batches, a.a.rows, kTileRows, 2) ||
+      !describe<A>(&b_tensor, a.halves_b, a.batches, A::kColumns, A::kTileColumns, 1)) {
     return cudaErrorNotSupported;
   }
   const int row_tiles = static_cast<int>(ceil_div(a.a.rows, kTileRows * kCluster));
   const int items = static_cast<int>(work_items(a));
   const int blocks = std::min(items, multiprocessors() / kCluster) * kCluster;
-  return launch_kernel(stream, multiply, blocks, kThreads, kBytes, kCluster, true, a_tensor,
-                       b_tensor, a, row_tiles, items);
+  return launch_kernel(stream, multiply<A>, blocks, kThreads, Sizes<A>::kBytes, kCluster, true,
+                       a_tensor, b_tensor, a, row_tiles, items);
 }
-
-}  // namespace hopper
-
-// The chain: split b and a, multiply, repair the tiles with wide rows.
-namespace fast {
 
 // Lays out in memory the counts, which begin as zeros, then the scales, then the halves of so many
 // rows and columns. Returns the bytes of all of it.
-int64_t lay_out(void* memory, int64_t rows, int64_t columns, Halves& a, Halves& b) {
+int64_t lay_out(
+    void* memory, int64_t rows, int64_t columns, int64_t padded, Halves& a, Halves& b) {
   a.any_wide = static_cast<unsigned*>(memory);
   b.any_wide = a.any_wide + 1;
   a.lost = b.any_wide + 1;
@@ -964,10 +980,10 @@ int64_t lay_out(void* memory, int64_t rows, int64_t columns, Halves& a, Halves& 
   b.inverse = a.inverse + rows;
   const int64_t counts = ceil_div(8 * (1 + rows + columns), 256) * 256;
   a.hi = reinterpret_cast<__half*>(static_cast<char*>(memory) + counts);
-  a.lo = a.hi + rows * kPadded;
-  b.hi = a.lo + rows * kPadded;
-  b.lo = b.hi + columns * kPadded;
-  return counts + 4 * (rows + columns) * kPadded;
+  a.lo = a.hi + rows * padded;
+  b.hi = a.lo + rows * padded;
+  b.lo = b.hi + columns * padded;
+  return counts + 4 * (rows + columns) * padded;
 }
 
 // Whether four neighbours along the depth, or along the rows, are always an aligned vector.
@@ -975,32 +991,72 @@ bool has_vectors(const Operand& x, int64_t stride, int64_t other_stride) {
   return stride == 1 && other_stride % 4 == 0 && x.batch_stride % 4 == 0 && aligned(x.from);
 }
 
+}  // namespace hopper
+
+}  // namespace product_hopper
+
+// Element (r, c) is the product of row r of a and column c of b.
+namespace matmul {
+
+using namespace product_hopper;
+
+struct Arguments {
+  // A row that loses more elements than that is wide. Some few are lost of an activation's results;
+  // to repair a tile for them takes as long as a small product.
+  static constexpr unsigned kMaxLost = 32;
+  static constexpr int kSplits = 1;  // shares of K, each summed by another block
+  static constexpr int kColumns = 4096, kDepth = 8192, kPadded = 8192;  // of the halves
+  static constexpr int kTileColumns = 128;
+  static constexpr int kGroupRows = 8;  // rows of tiles that are visited together
+  static constexpr int kPromotedStages = 2;  // that the tensor cores sum by themselves
+  static constexpr int kAtOnce = 8;  // columns of which scales are in registers
+  static constexpr bool kCut = true;  // zeros end each lo
+  static constexpr int kRowQuads = 8, kRowWarps = 8;  // of a split row
+  static constexpr int kStripRows = 32, kStripBlocks = 16;  // of a cluster
+  static constexpr int kShareTiles = 8;  // of a block, each kSide of the depth
+  int64_t batches;
+  int64_t depth;  // K
+  Operand a;      // rows of out
+  Operand b;      // columns of out
+  const float* bias;  // (columns), or null
+  float* out;  // (batches, rows, columns)
+  Halves halves_a, halves_b;  // null where the general kernel computes all of out
+};
+
+// Maps the sum of the element at `at` of out, which is in this column.
+__device__ float finish(const Arguments& a, int64_t at, int64_t column, float sum, float bias) {
+  return sum + bias;
+}
+
+// The chain: split b and a, multiply, repair the tiles with wide rows.
+namespace fast {
+
 // Whether a product has the shape, layout, alignment and device that the chain is for.
 bool takes(const Arguments& a) {
-  return a.depth == kDepth && a.b.rows == kColumns && a.a.rows % 4 == 0 &&
-         a.batches * std::max<int64_t>(a.a.rows, kColumns) < INT32_MAX &&
-         has_vectors(a.a, a.a.row_stride, a.a.depth_stride) &&
-         has_vectors(a.b, a.b.depth_stride, a.b.row_stride) && aligned(a.out) &&
-         hopper::work_items(a) < INT32_MAX && hopper::is_compiled();
+  return a.depth == a.kDepth && a.b.rows == a.kColumns && a.a.rows % 4 == 0 &&
+         a.batches * std::max<int64_t>(a.a.rows, a.kColumns) < INT32_MAX &&
+         hopper::has_vectors(a.a, a.a.row_stride, a.a.depth_stride) &&
+         hopper::has_vectors(a.b, a.b.depth_stride, a.b.row_stride) && aligned(a.out) &&
+         hopper::work_items(a) < INT32_MAX && hopper::is_compiled<Arguments>();
 }
 
 int64_t workspace_bytes(const Arguments& a) {
   Halves halves_a, halves_b;
   const int64_t rows = a.batches * a.a.rows;
-  return lay_out(nullptr, rows, a.batches * kColumns, halves_a, halves_b);
+  return hopper::lay_out(nullptr, rows, a.batches * a.kColumns, a.kPadded, halves_a, halves_b);
 }
 
 cudaError_t launch(Arguments a, void* workspace, cudaStream_t stream) {
   const int64_t rows = a.batches * a.a.rows;
-  const int64_t columns = a.batches * kColumns;
-  lay_out(workspace, rows, columns, a.halves_a, a.halves_b);
+  const int64_t columns = a.batches * a.kColumns;
+  hopper::lay_out(workspace, rows, columns, a.kPadded, a.halves_a, a.halves_b);
   cudaMemsetAsync(workspace, 0, (2 + rows + columns) * sizeof(unsigned), stream);
   // The operand that is split last is still in the L2 cache when the product begins.
-  launch_kernel(stream, split::split_rows, a.batches * a.b.rows, split::kRowThreads, 0, 0,
-                false, a.b, a.halves_b);
-  launch_kernel(stream, split::split_strips,
-                ceil_div(a.a.rows, split::kStripRows) * a.batches * split::kStripBlocks,
-                split::kStripThreads, split::kStripBytes, split::kStripBlocks, false, a.a,
+  launch_kernel(stream, split::split_rows<Arguments>, a.batches * a.b.rows,
+                a.kRowWarps * kWarp, 0, 0, false, a.b, a.halves_b);
+  launch_kernel(stream, split::split_strips<Arguments>,
+                ceil_div(a.a.rows, a.kStripRows) * a.batches * a.kStripBlocks,
+                split::kStripThreads, split::kStripBytes<Arguments>, a.kStripBlocks, false, a.a,
                 a.halves_a);
   const cudaError_t status = hopper::launch(a, stream);
   if (status != cudaSuccess) return status;
@@ -1053,9 +1109,7 @@ def _library() -> ctypes.CDLL:
     text = "\n".join([CUDA_SOURCE, *flags])
     path = load_inline(
         name="matmul_transposed_both_" + hashlib.sha256(text.encode()).hexdigest()[:12],
-        cpp_sources="",
-        cuda_sources=CUDA_SOURCE,
-        extra_cuda_cflags=flags,
+        cpp_sources="", cuda_sources=CUDA_SOURCE, extra_cuda_cflags=flags,
         is_python_module=False,  # a plain shared library: no torch header, no binding to compile
         no_implicit_headers=True,
     )

@@ -2,7 +2,7 @@
 # problem: matmul_vector
 # source: matmul_vector.yaml (sha256 7aa27bbaf054eb27)
 # backend: cuda, sm_90a
-# templates: frame/head.py.jinja (sha256 fb9939796a11a9f9)
+# templates: frame/head.py.jinja (sha256 1a3addd46c11c7b0)
 # render again: kernelgen render matmul_vector
 """Product of a matrix and a vector.
 
@@ -29,18 +29,12 @@ CUDA_SOURCE = r"""
 #include <cmath>
 #include <cstdint>
 
-// Element (r, c) is the product of row r of a and column c of b.
-//
-// The general kernel computes it in fp32, for any sizes and strides.
-// The fast one is for its shape.
 #include <cuda_pipeline_primitives.h>
 
-#include <algorithm>
-#include <cstdint>
+// The general kernel computes it in fp32, for any sizes and strides.
+// The fast one is for its shape.
+namespace product_vector {
 
-namespace matmul {
-
-constexpr int kDepth = 16384;  // K
 constexpr int kWarp = 32;
 constexpr unsigned kAllLanes = 0xffffffffu;
 
@@ -51,15 +45,6 @@ struct Operand {
   int64_t batch_stride;
   int64_t row_stride;
   int64_t depth_stride;
-};
-
-struct Arguments {
-  int64_t batches;
-  int64_t depth;  // K
-  Operand a;      // rows of out
-  Operand b;      // columns of out
-  const float* bias;  // (columns), or null
-  float* out;  // (batches, rows, columns)
 };
 
 __host__ __device__ int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
@@ -74,11 +59,6 @@ int multiprocessors() {
   cudaGetDevice(&device);
   cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device);
   return count;
-}
-
-// Maps the sum of the element at `at` of out, which is in this column.
-__device__ float finish(const Arguments& a, int64_t at, int64_t column, float sum, float bias) {
-  return sum + bias;
 }
 
 // The general kernel: fp32 on CUDA cores, for any sizes, strides and alignment. A block copies the
@@ -159,7 +139,8 @@ struct Tile {
 };
 
 // Sums a tile, all threads of a block at once.
-__device__ void sum_tile(const Arguments& a, const Tile& tile, float (&totals)[kResults]) {
+template <class A>
+__device__ void sum_tile(const A& a, const Tile& tile, float (&totals)[kResults]) {
   alignas(16) __shared__ Stage<kTileRows> stages_a[kStages];
   alignas(16) __shared__ Stage<kTileColumns> stages_b[kStages];
   const auto stages = static_cast<unsigned>(ceil_div(tile.end_k - tile.first_k, kStageDepth));
@@ -194,8 +175,8 @@ __device__ void sum_tile(const Arguments& a, const Tile& tile, float (&totals)[k
 }
 
 // Puts out a thread's results, or its sums where K is shared.
-__device__ void store_tile(
-    const Arguments& a, const Tile& tile, float* partial_sums, float (&totals)[kResults]) {
+template <class A> __device__ void store_tile(
+    const A& a, const Tile& tile, float* partial_sums, float (&totals)[kResults]) {
   float* out = partial_sums == nullptr ? a.out : partial_sums;
   const bool vectors = a.b.rows % 4 == 0 && aligned(out);
 #pragma unroll
@@ -215,14 +196,14 @@ __device__ void store_tile(
   }
 }
 
-__host__ __device__ int64_t tiles_of(const Arguments& a) {
+template <class A> __host__ __device__ int64_t tiles_of(const A& a) {
   return a.batches * ceil_div(a.a.rows, kTileRows) * ceil_div(a.b.rows, kTileColumns);
 }
 
 // A block takes every gridDim.x-th tile.
-__global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor)
+template <class A> __global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor)
     multiply(
-        const Arguments a, int64_t shares,
+        const A a, int64_t shares,
         float* partial_sums) {  // (shares, batches, rows, columns), null for one share
   const int64_t tile_rows = ceil_div(a.a.rows, kTileRows);
   const int64_t tile_columns = ceil_div(a.b.rows, kTileColumns);
@@ -239,8 +220,8 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor)
 }
 
 // Adds up the sums of all shares of K, always in the same order.
-__global__ void __launch_bounds__(kThreads)
-    add_shares(const Arguments a, const float* partial_sums, int64_t shares) {
+template <class A> __global__ void __launch_bounds__(kThreads)
+    add_shares(const A a, const float* partial_sums, int64_t shares) {
   const int64_t count = a.batches * a.a.rows * a.b.rows;
   const int64_t at = int64_t{blockIdx.x} * kThreads + threadIdx.x;
   if (at >= count) return;
@@ -256,29 +237,51 @@ __global__ void __launch_bounds__(kThreads)
 int64_t most_blocks() { return kBlocksPerMultiprocessor * multiprocessors() - 1; }
 
 // Of K, by so many blocks, where there are fewer tiles than blocks at once.
-int64_t shares_of(const Arguments& a) {
+template <class A> int64_t shares_of(const A& a) {
   const int64_t shares = std::min(most_blocks() / tiles_of(a), a.depth / kLeastShare);
   return std::max<int64_t>(shares, 1);
 }
 
-int64_t workspace_bytes(const Arguments& a) {
+template <class A> int64_t workspace_bytes(const A& a) {
   const int64_t shares = shares_of(a);
   return shares == 1 ? 0 : shares * a.batches * a.a.rows * a.b.rows * sizeof(float);
 }
 
 // Without a workspace nothing is shared.
-cudaError_t launch(const Arguments& a, void* workspace, cudaStream_t stream) {
+template <class A> cudaError_t launch(const A& a, void* workspace, cudaStream_t stream) {
   const int64_t shares = workspace == nullptr ? 1 : shares_of(a);
   auto* partial_sums = shares == 1 ? nullptr : static_cast<float*>(workspace);
   const int64_t blocks = std::min(most_blocks(), shares * tiles_of(a));
-  multiply<<<static_cast<unsigned>(blocks), kThreads, 0, stream>>>(a, shares, partial_sums);
+  multiply<A><<<static_cast<unsigned>(blocks), kThreads, 0, stream>>>(a, shares, partial_sums);
   if (shares == 1) return cudaGetLastError();
-  const int64_t add_blocks = ceil_div(a.batches * a.a.rows * a.b.rows, kThreads);
-  add_shares<<<static_cast<unsigned>(add_blocks), kThreads, 0, stream>>>(a, partial_sums, shares);
+  const int64_t adding = ceil_div(a.batches * a.a.rows * a.b.rows, kThreads);
+  add_shares<A><<<static_cast<unsigned>(adding), kThreads, 0, stream>>>(a, partial_sums, shares);
   return cudaGetLastError();
 }
 
 }  // namespace general
+
+}  // namespace product_vector
+
+// Element (r, c) is the product of row r of a and column c of b.
+namespace matmul {
+
+using namespace product_vector;
+
+constexpr int kDepth = 16384;  // K
+struct Arguments {
+  int64_t batches;
+  int64_t depth;  // K
+  Operand a;      // rows of out
+  Operand b;      // columns of out
+  const float* bias;  // (columns), or null
+  float* out;  // (batches, rows, columns)
+};
+
+// Maps the sum of the element at `at` of out, which is in this column.
+__device__ float finish(const Arguments& a, int64_t at, int64_t column, float sum, float bias) {
+  return sum + bias;
+}
 
 // The fast kernel, out = A x in fp32, is bound by reading A once. Each warp takes four rows of A
 // and strides along K, with eight float4 of A on their way in each lane; x stays in the caches.
@@ -464,9 +467,7 @@ def _library() -> ctypes.CDLL:
     text = "\n".join([CUDA_SOURCE, *flags])
     path = load_inline(
         name="matmul_vector_" + hashlib.sha256(text.encode()).hexdigest()[:12],
-        cpp_sources="",
-        cuda_sources=CUDA_SOURCE,
-        extra_cuda_cflags=flags,
+        cpp_sources="", cuda_sources=CUDA_SOURCE, extra_cuda_cflags=flags,
         is_python_module=False,  # a plain shared library: no torch header, no binding to compile
         no_implicit_headers=True,
     )

@@ -2,7 +2,7 @@
 # problem: rmsnorm_gradients
 # source: rmsnorm_gradients.yaml (sha256 7362f8856345bc2e)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 fe7034cd87c2684a)
+# templates: frame/head.py.jinja (sha256 1e045ffe831cd955)
 # render again: kernelgen render rmsnorm_gradients --gradients
 """RMSNorm with a weight, forward and backward.
 
@@ -617,9 +617,7 @@ def _library() -> ctypes.CDLL:
     text = "\n".join([CUDA_SOURCE, *CUDA_FLAGS])
     path = load_inline(
         name="rmsnorm_gradients_" + hashlib.sha256(text.encode()).hexdigest()[:12],
-        cpp_sources="",
-        cuda_sources=CUDA_SOURCE,
-        extra_cuda_cflags=CUDA_FLAGS,
+        cpp_sources="", cuda_sources=CUDA_SOURCE, extra_cuda_cflags=CUDA_FLAGS,
         is_python_module=False,  # a plain shared library: no torch header, no binding to compile
         no_implicit_headers=True,
     )

@@ -37,10 +37,11 @@ def cuda_source(name: str, overrides: dict[str, str], arch: str = "sm_90a") -> s
 
 
 def product_of(text: str) -> str:
-    """Return the kernels of the only product of a file, which is called `product` in them."""
+    """Return the kernels of the only product of a file; it and what it shares are `product`."""
     source = text.split('r"""\n')[1].split('"""', maxsplit=1)[0]
     (kernel,) = re.findall(r"\nextern \"C\" int64_t (\w+)_workspace_bytes", source)
     source = source[: source.index("\n}\n", source.index(f"int {kernel}_launch")) + 3]
+    source = re.sub(r"\bproduct_\w+(?=;|::| {|\n)", "product", source)
     return re.sub(rf"\b{kernel}(?=_launch|_workspace|;| {{|\n|$)", "product", source)
 
 
@@ -88,13 +89,13 @@ def for_the_cpu(source: str) -> str:
     space = r"\nnamespace ptx {.*?}  // namespace ptx\n"
     stand_in = "\nnamespace ptx = ::hopper_ptx;\n" if hopper else "\n"
     # Before the kernels stand helpers, which the emulation has as well.
-    names = re.findall(r'extern "C" int (\w+)_launch', source)
-    spaces = [f"\nnamespace {name} {{" for name in names]
-    begin = min(filter(source.__contains__, spaces), key=source.index)
+    (begin,) = re.findall(r"\A.*?(\nnamespace (?!ptx )\w+ {)", source, re.DOTALL)
     helpers, _, source = source.partition(begin)
     helpers = re.sub(space, r"\n", helpers, flags=re.DOTALL)
 
     def standing_in(found: re.Match[str]) -> str:
+        if "mma.sync." in found[0]:  # not Hopper's, whose are "wgmma.mma_async.sync."
+            return "\n"
         form = _FORM.search(found[0])
         if form is None or form.groups() == ("f16", "0", "0"):
             return stand_in

@@ -1,12 +1,18 @@
 """Stages that compute the same of other values have one kernel, launched for each."""
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, Literal, get_args, get_origin
 
+import msgspec
 import pytest
 import torch
 from planned_models import Planned, problem_of
 
+from kernelgen.engines.known import ENGINES
+from kernelgen.engines.product.record import Product
+from kernelgen.engines.text.alike import _WORDS
 from kernelgen.problem.record import Backend
 
 pytestmark = pytest.mark.sampled(rest="ci")
@@ -124,3 +130,24 @@ def test_a_map_of_one_size_has_it_as_a_constant(tmp_path: Path, compiled_folder:
     planned = Planned(problem, "cuda", compiled_folder)
     planned.check()
     assert "constexpr unsigned kBInner = 1, kBSize = 16;" in planned.text
+
+
+def test_no_word_of_a_record_is_taken_for_an_operands_name() -> None:
+    seen: set[type] = set()
+
+    def words(of: Any, field: str) -> Iterator[str]:
+        if isinstance(of, type) and issubclass(of, msgspec.Struct):
+            if of not in seen:
+                seen.add(of)
+                for one in msgspec.structs.fields(of):
+                    if one.name not in _WORDS:
+                        yield from words(one.type, f"{of.__name__}.{one.name}")
+        elif get_origin(of) is Literal:
+            yield field
+        else:
+            for one in get_args(of):
+                yield from words(one, field)
+
+    found = [word for engine in ENGINES for word in words(engine.record, "")]
+    assert Product in seen
+    assert found == []

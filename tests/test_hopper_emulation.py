@@ -97,16 +97,16 @@ MUTANTS = {
         "add_steps<kSteps>(sum, stage, warpgroup, 0, false);",
     ),
     "a long sum's last stage is left out": (
-        "if (piece > 0 && k + 1 < kDepthStages) continue;",
+        "if (piece > 0 && k + 1 < work.last_stage) continue;",
         "if (piece > 0) continue;",
     ),
     "only the last sum counts": ("total[n] += sum[n];", "total[n] = sum[n];"),
-    "both blocks copy to the same place": ("rank * kColumnBytes", "0"),
+    "both blocks copy to the same place": ("rank * S::kColumnBytes", "0"),
     "both warpgroups multiply the same rows": ("warpgroup * 64 * kStageDepth * 2", "0"),
     "scales are not limited": ("max(largest >> 23, 15u)", "largest >> 23"),
     "nothing lost is counted": ("if (count == 0) return;", "return;"),
     "wide rows of b do not matter": (
-        "(column < a.b.rows && of_b[column] > kMaxLost)",
+        "(column < a.b.rows && of_b[column] > A::kMaxLost)",
         "false",
     ),
     "blocks of a cluster tell only themselves": (
@@ -200,7 +200,9 @@ def test_any_rows_and_batches(
 @pytest.mark.parametrize("name", KINDS)
 def test_how_sums_are_promoted(name: str) -> None:
     kind = KINDS[name]
-    assert f"fp32 registers every {kind.promoted} of K" in emulated(kind)
+    is_short = kind.promoted < 64
+    told = f"Steps = {kind.promoted // 16};" if is_short else f"Stages = {kind.promoted // 64};"
+    assert f"constexpr int kPromoted{told}" in emulated(kind)
 
 
 def test_all_else_takes_the_general_kernel(libraries: Libraries) -> None:

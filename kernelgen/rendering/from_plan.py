@@ -3,6 +3,7 @@
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain, zip_longest
 from keyword import iskeyword
 from unicodedata import normalize
 
@@ -28,7 +29,7 @@ from kernelgen.planning.plan import Plan
 from kernelgen.problem.record import Backend
 from kernelgen.rendering.gradients import parts_of
 
-Key = tuple[str, str]  # a kernel and its function, with plain names
+Key = tuple[str, ...]  # a kernel and its function, with plain names
 _CALLED = "_ _expect ctx getattr given self setattr torch tuple upstream"
 _VALUE = re.compile(r"\{([\w.]+)\}")
 
@@ -214,7 +215,7 @@ def _texts(stages: Sequence[Stage], target: Target) -> Iterator[StageText]:
 
 
 def _key(text: StageText) -> Key:
-    return text.kernel, text.function
+    return *text.shared, text.kernel, text.function
 
 
 def _kernels(texts: list[StageText], backend: Backend) -> str:
@@ -223,7 +224,10 @@ def _kernels(texts: list[StageText], backend: Backend) -> str:
     operators = dict.fromkeys(name for text in texts for name in text.operators)
     suffix = "cu" if backend == "cuda" else "cpp"
     template = f"frame/common.{suffix}.jinja"
-    sources = [_wrapped(text.kernel) for text in texts]
+    # The first sections of all stages, then the second ones: each may read those before it.
+    sections = chain.from_iterable(zip_longest(*(text.shared for text in texts), fillvalue=""))
+    shared = dict.fromkeys(sections)
+    sources = [_wrapped(source) for source in [*shared, *(text.kernel for text in texts)]]
     operators |= {f"to_copy_{t}": None for t in NARROW if re.search(rf"\b{t}\*", "".join(sources))}
     common = (
         cpp_environment()

@@ -2,7 +2,7 @@
 # problem: attention_biased
 # source: attention_biased.yaml (sha256 50dde9837f663202)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 c93e17da5575899f)
+# templates: frame/head.py.jinja (sha256 44d84d44c76b7027)
 # render again: kernelgen render attention_biased --backend cpp
 """softmax of the biased scores of queries and keys, times the values.
 
@@ -302,9 +302,7 @@ def _library() -> ctypes.CDLL:
     text = "\n".join([CPP_SOURCE, *CPP_FLAGS])
     path = load_inline(
         name="attention_biased_" + hashlib.sha256(text.encode()).hexdigest()[:12],
-        cpp_sources=CPP_SOURCE,
-        extra_cflags=CPP_FLAGS,
-        extra_ldflags=["-fopenmp"],
+        cpp_sources=CPP_SOURCE, extra_cflags=CPP_FLAGS, extra_ldflags=["-fopenmp"],
         is_python_module=False,  # a plain shared library: no torch header, no binding to compile
         no_implicit_headers=True,
     )

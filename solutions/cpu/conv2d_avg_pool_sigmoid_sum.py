@@ -2,7 +2,7 @@
 # problem: conv2d_avg_pool_sigmoid_sum
 # source: conv2d_avg_pool_sigmoid_sum.yaml (sha256 f0887759fb84f5e3)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 b77f2e562bfa2e9f)
+# templates: frame/head.py.jinja (sha256 5bd3f5b2c9d992a1)
 # identities: the mean before conv2d, add
 # render again: kernelgen render conv2d_avg_pool_sigmoid_sum --backend cpp
 """2-D convolution, mean of windows, sigmoid, then the sum of an image.
@@ -215,9 +215,7 @@ def _library() -> ctypes.CDLL:
     text = "\n".join([CPP_SOURCE, *CPP_FLAGS])
     path = load_inline(
         name="conv2d_avg_pool_sigmoid_sum_" + hashlib.sha256(text.encode()).hexdigest()[:12],
-        cpp_sources=CPP_SOURCE,
-        extra_cflags=CPP_FLAGS,
-        extra_ldflags=["-fopenmp"],
+        cpp_sources=CPP_SOURCE, extra_cflags=CPP_FLAGS, extra_ldflags=["-fopenmp"],
         is_python_module=False,  # a plain shared library: no torch header, no binding to compile
         no_implicit_headers=True,
     )

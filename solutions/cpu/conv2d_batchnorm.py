@@ -2,7 +2,7 @@
 # problem: conv2d_batchnorm
 # source: conv2d_batchnorm.yaml (sha256 44badd81d483b4eb)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 6ba62c2e3e2acade)
+# templates: frame/head.py.jinja (sha256 153268d386c353ad)
 # render again: kernelgen render conv2d_batchnorm --backend cpp
 """2-D convolution, BatchNorm2d in training mode, then a factor.
 
@@ -210,9 +210,7 @@ def _library() -> ctypes.CDLL:
     text = "\n".join([CPP_SOURCE, *CPP_FLAGS])
     path = load_inline(
         name="conv2d_batchnorm_" + hashlib.sha256(text.encode()).hexdigest()[:12],
-        cpp_sources=CPP_SOURCE,
-        extra_cflags=CPP_FLAGS,
-        extra_ldflags=["-fopenmp"],
+        cpp_sources=CPP_SOURCE, extra_cflags=CPP_FLAGS, extra_ldflags=["-fopenmp"],
         is_python_module=False,  # a plain shared library: no torch header, no binding to compile
         no_implicit_headers=True,
     )

@@ -2,7 +2,7 @@
 # problem: conv2d_depthwise_relu6
 # source: conv2d_depthwise_relu6.yaml (sha256 20be119546433f2b)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 52a228f841e66640)
+# templates: frame/head.py.jinja (sha256 c2ab1e39aa4e0453)
 # render again: kernelgen render conv2d_depthwise_relu6 --backend cpp
 """2-D convolution of each channel by itself, then ReLU6.
 
@@ -74,9 +74,7 @@ def _library() -> ctypes.CDLL:
     text = "\n".join([CPP_SOURCE, *CPP_FLAGS])
     path = load_inline(
         name="conv2d_depthwise_relu6_" + hashlib.sha256(text.encode()).hexdigest()[:12],
-        cpp_sources=CPP_SOURCE,
-        extra_cflags=CPP_FLAGS,
-        extra_ldflags=["-fopenmp"],
+        cpp_sources=CPP_SOURCE, extra_cflags=CPP_FLAGS, extra_ldflags=["-fopenmp"],
         is_python_module=False,  # a plain shared library: no torch header, no binding to compile
         no_implicit_headers=True,
     )

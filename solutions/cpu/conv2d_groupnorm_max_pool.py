@@ -2,7 +2,7 @@
 # problem: conv2d_groupnorm_max_pool
 # source: conv2d_groupnorm_max_pool.yaml (sha256 6ade687d78e2e9ee)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 b77f2e562bfa2e9f)
+# templates: frame/head.py.jinja (sha256 5bd3f5b2c9d992a1)
 # render again: kernelgen render conv2d_groupnorm_max_pool --backend cpp
 """2-D convolution, GroupNorm, a factor for each channel, a maximum of windows, clamped.
 
@@ -234,9 +234,7 @@ def _library() -> ctypes.CDLL:
     text = "\n".join([CPP_SOURCE, *CPP_FLAGS])
     path = load_inline(
         name="conv2d_groupnorm_max_pool_" + hashlib.sha256(text.encode()).hexdigest()[:12],
-        cpp_sources=CPP_SOURCE,
-        extra_cflags=CPP_FLAGS,
-        extra_ldflags=["-fopenmp"],
+        cpp_sources=CPP_SOURCE, extra_cflags=CPP_FLAGS, extra_ldflags=["-fopenmp"],
         is_python_module=False,  # a plain shared library: no torch header, no binding to compile
         no_implicit_headers=True,
     )

@@ -2,7 +2,7 @@
 # problem: conv2d_min_tanh
 # source: conv2d_min_tanh.yaml (sha256 378ee22ce3319253)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 ca1e087fbc480e83)
+# templates: frame/head.py.jinja (sha256 c1c6f32b7dff533f)
 # render again: kernelgen render conv2d_min_tanh --backend cpp
 """2-D convolution, the minimum of each pixel's channels, then tanh twice.
 
@@ -169,9 +169,7 @@ def _library() -> ctypes.CDLL:
     text = "\n".join([CPP_SOURCE, *CPP_FLAGS])
     path = load_inline(
         name="conv2d_min_tanh_" + hashlib.sha256(text.encode()).hexdigest()[:12],
-        cpp_sources=CPP_SOURCE,
-        extra_cflags=CPP_FLAGS,
-        extra_ldflags=["-fopenmp"],
+        cpp_sources=CPP_SOURCE, extra_cflags=CPP_FLAGS, extra_ldflags=["-fopenmp"],
         is_python_module=False,  # a plain shared library: no torch header, no binding to compile
         no_implicit_headers=True,
     )

@@ -2,7 +2,7 @@
 # problem: conv3d_tanh_sigmoid
 # source: conv3d_tanh_sigmoid.yaml (sha256 bb9b5e6d22a11209)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 52a228f841e66640)
+# templates: frame/head.py.jinja (sha256 c2ab1e39aa4e0453)
 # render again: kernelgen render conv3d_tanh_sigmoid --backend cpp
 """3-D convolution of three channels, scaled, tanh and sigmoid.
 
@@ -129,9 +129,7 @@ def _library() -> ctypes.CDLL:
     text = "\n".join([CPP_SOURCE, *CPP_FLAGS])
     path = load_inline(
         name="conv3d_tanh_sigmoid_" + hashlib.sha256(text.encode()).hexdigest()[:12],
-        cpp_sources=CPP_SOURCE,
-        extra_cflags=CPP_FLAGS,
-        extra_ldflags=["-fopenmp"],
+        cpp_sources=CPP_SOURCE, extra_cflags=CPP_FLAGS, extra_ldflags=["-fopenmp"],
         is_python_module=False,  # a plain shared library: no torch header, no binding to compile
         no_implicit_headers=True,
     )

@@ -2,7 +2,7 @@
 # problem: conv_transpose2d_clamp
 # source: conv_transpose2d_clamp.yaml (sha256 996ca6618221cbdf)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 52a228f841e66640)
+# templates: frame/head.py.jinja (sha256 c2ab1e39aa4e0453)
 # render again: kernelgen render conv_transpose2d_clamp --backend cpp
 """2-D transposed convolution of stride 2, scaled and clamped.
 
@@ -75,9 +75,7 @@ def _library() -> ctypes.CDLL:
     text = "\n".join([CPP_SOURCE, *CPP_FLAGS])
     path = load_inline(
         name="conv_transpose2d_clamp_" + hashlib.sha256(text.encode()).hexdigest()[:12],
-        cpp_sources=CPP_SOURCE,
-        extra_cflags=CPP_FLAGS,
-        extra_ldflags=["-fopenmp"],
+        cpp_sources=CPP_SOURCE, extra_cflags=CPP_FLAGS, extra_ldflags=["-fopenmp"],
         is_python_module=False,  # a plain shared library: no torch header, no binding to compile
         no_implicit_headers=True,
     )

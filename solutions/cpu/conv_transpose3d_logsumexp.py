@@ -2,7 +2,7 @@
 # problem: conv_transpose3d_logsumexp
 # source: conv_transpose3d_logsumexp.yaml (sha256 d4cf399058e644da)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 ca1e087fbc480e83)
+# templates: frame/head.py.jinja (sha256 c1c6f32b7dff533f)
 # render again: kernelgen render conv_transpose3d_logsumexp --backend cpp
 """3-D transposed convolution of stride 2, logsumexp of the channels, gated and clamped.
 
@@ -246,9 +246,7 @@ def _library() -> ctypes.CDLL:
     text = "\n".join([CPP_SOURCE, *CPP_FLAGS])
     path = load_inline(
         name="conv_transpose3d_logsumexp_" + hashlib.sha256(text.encode()).hexdigest()[:12],
-        cpp_sources=CPP_SOURCE,
-        extra_cflags=CPP_FLAGS,
-        extra_ldflags=["-fopenmp"],
+        cpp_sources=CPP_SOURCE, extra_cflags=CPP_FLAGS, extra_ldflags=["-fopenmp"],
         is_python_module=False,  # a plain shared library: no torch header, no binding to compile
         no_implicit_headers=True,
     )

@@ -2,7 +2,7 @@
 # problem: conv_transpose3d_residual
 # source: conv_transpose3d_residual.yaml (sha256 3901c7b90327e066)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 52a228f841e66640)
+# templates: frame/head.py.jinja (sha256 c2ab1e39aa4e0453)
 # render again: kernelgen render conv_transpose3d_residual --backend cpp
 """3-D transposed convolution of stride 2, added to and multiplied by itself.
 
@@ -76,9 +76,7 @@ def _library() -> ctypes.CDLL:
     text = "\n".join([CPP_SOURCE, *CPP_FLAGS])
     path = load_inline(
         name="conv_transpose3d_residual_" + hashlib.sha256(text.encode()).hexdigest()[:12],
-        cpp_sources=CPP_SOURCE,
-        extra_cflags=CPP_FLAGS,
-        extra_ldflags=["-fopenmp"],
+        cpp_sources=CPP_SOURCE, extra_cflags=CPP_FLAGS, extra_ldflags=["-fopenmp"],
         is_python_module=False,  # a plain shared library: no torch header, no binding to compile
         no_implicit_headers=True,
     )

@@ -2,7 +2,7 @@
 # problem: conv_transpose3d_softmax
 # source: conv_transpose3d_softmax.yaml (sha256 65753bcb639cf794)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 e816c03ee3bea013)
+# templates: frame/head.py.jinja (sha256 9b7a05dbed9f9423)
 # render again: kernelgen render conv_transpose3d_softmax --backend cpp
 """3-D transposed convolution of stride 2, softmax of the channels, then sigmoid.
 
@@ -164,9 +164,7 @@ def _library() -> ctypes.CDLL:
     text = "\n".join([CPP_SOURCE, *CPP_FLAGS])
     path = load_inline(
         name="conv_transpose3d_softmax_" + hashlib.sha256(text.encode()).hexdigest()[:12],
-        cpp_sources=CPP_SOURCE,
-        extra_cflags=CPP_FLAGS,
-        extra_ldflags=["-fopenmp"],
+        cpp_sources=CPP_SOURCE, extra_cflags=CPP_FLAGS, extra_ldflags=["-fopenmp"],
         is_python_module=False,  # a plain shared library: no torch header, no binding to compile
         no_implicit_headers=True,
     )

@@ -2,7 +2,7 @@
 # problem: conv_transpose3d_swish_groupnorm
 # source: conv_transpose3d_swish_groupnorm.yaml (sha256 02647484576f3b6e)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 6ba62c2e3e2acade)
+# templates: frame/head.py.jinja (sha256 153268d386c353ad)
 # render again: kernelgen render conv_transpose3d_swish_groupnorm --backend cpp
 """3-D transposed convolution of stride 2, swish, GroupNorm, then hardswish.
 
@@ -233,9 +233,7 @@ def _library() -> ctypes.CDLL:
     text = "\n".join([CPP_SOURCE, *CPP_FLAGS])
     path = load_inline(
         name="conv_transpose3d_swish_groupnorm_" + hashlib.sha256(text.encode()).hexdigest()[:12],
-        cpp_sources=CPP_SOURCE,
-        extra_cflags=CPP_FLAGS,
-        extra_ldflags=["-fopenmp"],
+        cpp_sources=CPP_SOURCE, extra_cflags=CPP_FLAGS, extra_ldflags=["-fopenmp"],
         is_python_module=False,  # a plain shared library: no torch header, no binding to compile
         no_implicit_headers=True,
     )

@@ -2,7 +2,7 @@
 # problem: hinge_loss
 # source: hinge_loss.yaml (sha256 9a29d5fd064ec2d2)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 c05a1ec2cfbc57dc)
+# templates: frame/head.py.jinja (sha256 d0c52859668b36e7)
 # render again: kernelgen render hinge_loss --backend cpp
 """hinge loss.
 
@@ -136,9 +136,7 @@ def _library() -> ctypes.CDLL:
     text = "\n".join([CPP_SOURCE, *CPP_FLAGS])
     path = load_inline(
         name="hinge_loss_" + hashlib.sha256(text.encode()).hexdigest()[:12],
-        cpp_sources=CPP_SOURCE,
-        extra_cflags=CPP_FLAGS,
-        extra_ldflags=["-fopenmp"],
+        cpp_sources=CPP_SOURCE, extra_cflags=CPP_FLAGS, extra_ldflags=["-fopenmp"],
         is_python_module=False,  # a plain shared library: no torch header, no binding to compile
         no_implicit_headers=True,
     )

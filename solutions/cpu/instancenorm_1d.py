@@ -2,7 +2,7 @@
 # problem: instancenorm_1d
 # source: instancenorm_1d.yaml (sha256 22fffade84e3c404)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 e65f4c323e936b78)
+# templates: frame/head.py.jinja (sha256 847069e1a1ec33b1)
 # schedule: batch=512 slice=16384
 # render again: kernelgen render instancenorm_1d --backend cpp
 """InstanceNorm1d without affine parameters or running statistics.
@@ -180,9 +180,7 @@ def _library() -> ctypes.CDLL:
     text = "\n".join([CPP_SOURCE, *CPP_FLAGS])
     path = load_inline(
         name="instancenorm_1d_" + hashlib.sha256(text.encode()).hexdigest()[:12],
-        cpp_sources=CPP_SOURCE,
-        extra_cflags=CPP_FLAGS,
-        extra_ldflags=["-fopenmp"],
+        cpp_sources=CPP_SOURCE, extra_cflags=CPP_FLAGS, extra_ldflags=["-fopenmp"],
         is_python_module=False,  # a plain shared library: no torch header, no binding to compile
         no_implicit_headers=True,
     )

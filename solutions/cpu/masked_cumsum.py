@@ -2,7 +2,7 @@
 # problem: masked_cumsum
 # source: masked_cumsum.yaml (sha256 c83d0dc153018f7d)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 266f234e4a5e400b)
+# templates: frame/head.py.jinja (sha256 6b20c9bfc132c9ba)
 # render again: kernelgen render masked_cumsum --backend cpp
 """cumulative sum along dimension 1 of what a mask leaves.
 
@@ -61,9 +61,7 @@ def _library() -> ctypes.CDLL:
     text = "\n".join([CPP_SOURCE, *CPP_FLAGS])
     path = load_inline(
         name="masked_cumsum_" + hashlib.sha256(text.encode()).hexdigest()[:12],
-        cpp_sources=CPP_SOURCE,
-        extra_cflags=CPP_FLAGS,
-        extra_ldflags=["-fopenmp"],
+        cpp_sources=CPP_SOURCE, extra_cflags=CPP_FLAGS, extra_ldflags=["-fopenmp"],
         is_python_module=False,  # a plain shared library: no torch header, no binding to compile
         no_implicit_headers=True,
     )

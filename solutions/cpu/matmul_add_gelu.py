@@ -2,7 +2,7 @@
 # problem: matmul_add_gelu
 # source: matmul_add_gelu.yaml (sha256 7a9232b0e2be1d8b)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 2580b83d240d68bd)
+# templates: frame/head.py.jinja (sha256 29436a2ec6765ed3)
 # schedule: depth=64
 # render again: kernelgen render matmul_add_gelu --backend cpp
 """Product of two matrices, plus a third, then GELU.
@@ -238,9 +238,7 @@ def _library() -> ctypes.CDLL:
     text = "\n".join([CPP_SOURCE, *CPP_FLAGS])
     path = load_inline(
         name="matmul_add_gelu_" + hashlib.sha256(text.encode()).hexdigest()[:12],
-        cpp_sources=CPP_SOURCE,
-        extra_cflags=CPP_FLAGS,
-        extra_ldflags=["-fopenmp"],
+        cpp_sources=CPP_SOURCE, extra_cflags=CPP_FLAGS, extra_ldflags=["-fopenmp"],
         is_python_module=False,  # a plain shared library: no torch header, no binding to compile
         no_implicit_headers=True,
     )

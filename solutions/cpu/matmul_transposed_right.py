@@ -2,7 +2,7 @@
 # problem: matmul_transposed_right
 # source: matmul_transposed_right.yaml (sha256 4e5a22fc58b44fb0)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 7208cbb83f683ca1)
+# templates: frame/head.py.jinja (sha256 24a2212fb51820d2)
 # schedule: depth=64
 # render again: kernelgen render matmul_transposed_right --backend cpp
 """Product of a matrix and the transpose of another.
@@ -183,9 +183,7 @@ def _library() -> ctypes.CDLL:
     text = "\n".join([CPP_SOURCE, *CPP_FLAGS])
     path = load_inline(
         name="matmul_transposed_right_" + hashlib.sha256(text.encode()).hexdigest()[:12],
-        cpp_sources=CPP_SOURCE,
-        extra_cflags=CPP_FLAGS,
-        extra_ldflags=["-fopenmp"],
+        cpp_sources=CPP_SOURCE, extra_cflags=CPP_FLAGS, extra_ldflags=["-fopenmp"],
         is_python_module=False,  # a plain shared library: no torch header, no binding to compile
         no_implicit_headers=True,
     )

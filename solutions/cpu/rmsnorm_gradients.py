@@ -2,7 +2,7 @@
 # problem: rmsnorm_gradients
 # source: rmsnorm_gradients.yaml (sha256 7362f8856345bc2e)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 6a3e35b667397568)
+# templates: frame/head.py.jinja (sha256 a263111f2c4a70c4)
 # render again: kernelgen render rmsnorm_gradients --backend cpp --gradients
 """RMSNorm with a weight, forward and backward.
 
@@ -336,9 +336,7 @@ def _library() -> ctypes.CDLL:
     text = "\n".join([CPP_SOURCE, *CPP_FLAGS])
     path = load_inline(
         name="rmsnorm_gradients_" + hashlib.sha256(text.encode()).hexdigest()[:12],
-        cpp_sources=CPP_SOURCE,
-        extra_cflags=CPP_FLAGS,
-        extra_ldflags=["-fopenmp"],
+        cpp_sources=CPP_SOURCE, extra_cflags=CPP_FLAGS, extra_ldflags=["-fopenmp"],
         is_python_module=False,  # a plain shared library: no torch header, no binding to compile
         no_implicit_headers=True,
     )

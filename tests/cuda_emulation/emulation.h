@@ -54,7 +54,7 @@ struct alignas(16) float4 {
 };
 inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
 
-inline int multiprocessors = 1;
+inline int device_multiprocessors = 1;
 inline int capability_major = 8;
 inline unsigned seed = 0;
 inline int patience_s = 20;  // after which nothing honest is left
@@ -63,7 +63,7 @@ inline thread_local std::mt19937 random_numbers;
 extern "C" {
 inline int cooperative_launches = 0;
 APART void set_device(int count, unsigned other_seed) {
-  multiprocessors = count;
+  device_multiprocessors = count;
   seed = other_seed;
   stuck = false;
 }
@@ -94,7 +94,7 @@ inline cudaError_t cudaGetDevice(int* device) {
   return cudaSuccess;
 }
 inline cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
-  *value = attribute == cudaDevAttrMultiProcessorCount      ? multiprocessors
+  *value = attribute == cudaDevAttrMultiProcessorCount      ? device_multiprocessors
            : attribute == cudaDevAttrComputeCapabilityMajor ? capability_major
                                                             : 227 << 10;
   return cudaSuccess;

@@ -8,7 +8,9 @@ import msgspec
 from kernelgen.engines.stage import Accumulator, Kernel, Operand, Step
 
 # Fields with words of other kinds than names of operands and steps.
-_WORDS = frozenset(("by", "dtype", "kind", "operator", "pattern", "type", "value", "way"))
+_WORDS = frozenset(
+    ("aten", "by", "dtype", "fast", "kind", "operator", "pattern", "type", "value", "way")
+)
 
 
 def with_plain_names(stage: Kernel) -> Kernel:

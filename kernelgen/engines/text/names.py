@@ -1,6 +1,6 @@
 """Names that the templates of all kinds of stages are given: operands, results, steps."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -149,11 +149,19 @@ def text_of(
     function = f"{kind}/{kind}.py.jinja"
     operators = [step.operator for step in stage.all_steps]
     operators += ["exp" for a in stage.accumulators if a.kind == "sumexp"]
+    shared: list[str] = []
+
+    def once(caller: Callable[[], str]) -> str:
+        shared.append(caller())
+        return ""
+
     names = {**msgspec.structs.asdict(stage), "definition": definition_of(stage), **given}
+    kernel = cpp_environment().get_template(template).render(names, once=once)
     return StageText(
         templates=(template, function),
         idea=idea,
-        kernel=cpp_environment().get_template(template).render(names),
+        kernel=kernel,
+        shared=tuple(shared),
         function=python_environment().get_template(function).render(names),
         call=call_of(stage.name, stage),
         operators=tuple(dict.fromkeys(operators)),

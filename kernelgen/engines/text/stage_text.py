@@ -28,6 +28,7 @@ class StageText(msgspec.Struct, frozen=True, kw_only=True):
         features: of the architecture that it is for: "tuned", others run it as well; "own", it has
             instructions that a plain target lacks; "" if it is for any.
         kernel: source of its kernels, "" if it has none.
+        shared: source before it, in sections; a file has one that several stages have once.
         function: source of the Python function that queues them, "" if it has none.
         call: an expression that makes the stage's results, for forward; a value of the plan
             stands in it as `{value}`.
@@ -42,6 +43,7 @@ class StageText(msgspec.Struct, frozen=True, kw_only=True):
     templates: tuple[str, ...] = ()
     features: Literal["", "tuned", "own"] = ""
     kernel: str = ""
+    shared: tuple[str, ...] = ()
     function: str = ""
 
 
