@@ -14,6 +14,7 @@ from kernelgen.grading.oracle import device
 from kernelgen.grading.oracle.device import OracleArena, OracleMemory
 from kernelgen.grading.supervisor.oracle_client import OracleClient, oracle_setup
 from kernelgen.grading.supervisor.oracles import Oracles
+from kernelgen.grading.supervisor.session import is_light
 from kernelgen.grading.supervisor.timing_lock import TimingLock
 from kernelgen.grading.timing.clock import Clock
 from kernelgen.grading.verdict import Judged, Status
@@ -166,6 +167,15 @@ def test_where_an_oracle_is_cheap_nobody_waits_for_another_borrower(
     assert len(pids) == 2
     with oracles.lend(setup, ENVIRONMENT, pytest.fail, cheap=True) as again:
         assert again.worker.pid in pids
+
+
+def test_large_main_cases_lie_beside_each_other_only_where_they_wait_for_room() -> None:
+    main = m.CaseBytes(tensors=8 << 30, parameters=1 << 20)
+    assert is_light(main, "cuda")
+    assert not is_light(main, "cpu")
+    assert not is_light(m.CaseBytes(tensors=8 << 30, parameters=1 << 30), "cuda")
+    assert is_light(m.CaseBytes(tensors=1 << 20, parameters=0), "cpu")
+    assert not is_light(None, "cuda")
 
 
 def test_a_problem_is_looked_at_once_and_its_baselines_are_prepared(

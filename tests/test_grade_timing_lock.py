@@ -1,16 +1,20 @@
 """Turns on a device: within a process by threads, between processes by files."""
 
+import contextlib
 import multiprocessing
 import os
 import signal
 import threading
 import time
+from collections.abc import Callable, Iterator
+from functools import partial
 from multiprocessing.synchronize import Event
 from pathlib import Path
 
 import pytest
 
 from kernelgen.grading.queue.job import LaneStopped
+from kernelgen.grading.supervisor import timing_lock
 from kernelgen.grading.supervisor.timing_lock import DeviceLock, Room, TimingLock
 
 UUID = "GPU-5f0c7f2e"
@@ -334,3 +338,81 @@ def test_who_waits_to_begin_is_let_in_after_a_few_that_are_timed() -> None:
         thread.join(60)
     assert told.count("timed") == 7
     assert told.index("begins") <= 5
+
+
+def test_whoever_waits_to_begin_or_to_be_timed_ends_once_all_is_stopped(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(timing_lock, "DeviceLock", partial(DeviceLock, tmp_path))
+    timed: list[int] = []
+    lock = TimingLock()
+    lock.on_device(UUID)
+    ready, comes = threading.Barrier(6, timeout=60), threading.Event()
+
+    def is_timed() -> None:
+        with contextlib.suppress(LaneStopped), lock.working():
+            ready.wait()
+            with lock.alone():
+                timed.append(1)
+                comes.wait(60)
+                time.sleep(0.05)
+                if len(timed) == 4:  # whoever waits to begin is let in now
+                    lock.stop()
+
+    def begins() -> None:
+        while not timed:
+            time.sleep(0.001)
+        comes.set()
+        with contextlib.suppress(LaneStopped), lock.working():
+            pytest.fail("it began")
+
+    threads = [threading.Thread(target=is_timed, daemon=True) for _ in range(5)]
+    threads.append(threading.Thread(target=begins, daemon=True))
+    for thread in threads:
+        thread.start()
+    ready.wait()
+    for thread in threads:
+        thread.join(10)
+    assert not any(thread.is_alive() for thread in threads)
+    assert len(timed) == 4
+
+
+def test_nobody_begins_before_the_gpu_is_no_longer_one_s_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ended: list[int] = []
+    began: list[int] = []
+
+    class Slow(DeviceLock):
+        @contextlib.contextmanager
+        def alone(self, waiting: Callable[[], None]) -> Iterator[None]:
+            with super().alone(waiting):
+                yield
+                before = len(began)
+                late = threading.Thread(target=begins, daemon=True)
+                late.start()
+                threads.append(late)
+                late.join(0.05)
+                ended.append(len(began) - before)
+
+    monkeypatch.setattr(timing_lock, "DeviceLock", Slow)
+    lock, ready = TimingLock(), threading.Barrier(7, timeout=60)
+
+    def begins() -> None:
+        with lock.working():
+            began.append(1)
+
+    def is_timed() -> None:
+        with lock.working():
+            ready.wait()
+            with lock.alone():
+                pass
+
+    threads = [threading.Thread(target=is_timed, daemon=True) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    ready.wait()
+    for thread in threads:  # those that begin late, too
+        thread.join(60)
+    assert ended == [0] * 6
+    assert len(began) == 6

@@ -29,15 +29,16 @@ from kernelgen.grading.tools.workplace import Workplace
 from kernelgen.grading.verdict import BuildRecord, Judged, Status
 from kernelgen.grading.wire import messages as m
 from kernelgen.hardware.device import VISIBLE_GPUS, capability_of, usable_cores, visible_gpus
-from kernelgen.problem.record import Case
+from kernelgen.problem.record import Case, Device
 from kernelgen.sandbox.record import Containment, Plan
 from kernelgen.solution.file import SolutionFile
 from kernelgen.solution.lending import lent_to
 
 # Of a GPU's memory; the rest is for what references compute between, and for processes.
 _SHARE_OF_MAIN_CASES = 0.5
-# With up to so many of parameters, an oracle for each candidate takes next to no room.
-_LIGHT_BYTES = 1 << 28
+# With so much at most, an oracle for each candidate takes next to no room: of parameters, on a GPU;
+# on a CPU, where no main case waits for room, of all tensors.
+_LIGHT_BYTES = {"cuda": 1 << 28, "cpu": 1 << 30}
 _PROBES = 3
 _SOUND = "only with this candidate: an oracle alone works on the device"
 
@@ -110,8 +111,7 @@ class Session:
             contained = self._start_host()
             with self._lock.endable(self._displace):
                 imported_s = self._import()
-                # It waits for the main case's room with nothing but parameters in memory.
-                light = known.main is not None and known.main.parameters <= _LIGHT_BYTES
+                light = is_light(known.main, self._device)
                 cheap = light and not self._compiled_baselines()
                 waiting = self._tell_of_waiting
                 # Releases the exclusive lock after both workers have freed their memory.
@@ -310,6 +310,14 @@ class Session:
             self._evidence.warn(warning)
         if outcome.reason:
             raise Judged(Status.RUNTIME_ERROR, outcome.reason)
+
+
+def is_light(main: m.CaseBytes | None, device: Device) -> bool:
+    """Whether candidates with such a main case may have an oracle each."""
+    if main is None:
+        return False
+    # On a GPU it waits for the main case's room with nothing but parameters in memory.
+    return (main.parameters if device == "cuda" else main.tensors) <= _LIGHT_BYTES[device]
 
 
 def require_tools(solution: SolutionFile) -> None:

@@ -157,8 +157,9 @@ class TimingLock:
         if self.is_mine:
             yield
             return
-        self._begin()
         try:
+            # It counts, even where it raises because all is stopped.
+            self._begin()
             yield
         finally:
             self._add(working=-1)
@@ -238,7 +239,12 @@ class TimingLock:
                     yield
             finally:
                 # Within the turn: the next one waits until this file's processes are gone, too.
-                self._add(working=1, want_it_alone=-1)
+                with self._change:
+                    # Not within the process's turn, whose end would end what they share.
+                    self._in_a_row = self._in_a_row + 1 if self._beginning else 0
+                    if self._in_a_row >= _MOST_IN_A_ROW:
+                        self._admitted, self._in_a_row = self._beginning, 0
+                    self._add(working=1, want_it_alone=-1)
 
     @contextlib.contextmanager
     def _alone(self, waiting: Callable[[], None]) -> Iterator[None]:
@@ -255,9 +261,6 @@ class TimingLock:
             finally:
                 with self._change:
                     self._owner = None
-                    self._in_a_row = self._in_a_row + 1 if self._beginning else 0
-                    if self._in_a_row >= _MOST_IN_A_ROW:
-                        self._admitted, self._in_a_row = self._beginning, 0
                     # Also what has answered meanwhile: it will be asked again.
                     for _, resume in paused:
                         resume()
