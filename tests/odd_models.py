@@ -140,6 +140,16 @@ STEPS = {
     "complex": "{x} = torch.fft.rfft({x}).abs().sum(-1, keepdim=True) + {y}; "
     "result torch.fft.rfft({y})",
     "nonzero": "{x} = {x} * 2; result {y}[{y} > 0].sum()",
+    "bits": "i = ({y} * 40).int(); {x} = {x} + ((i << 2 ^ i >> 1) & 15 | ~i); "
+    "result i.to(torch.uint8) + 250",
+    "scatter": "i = {y}.argsort(-1); {x} = {x}.scatter_add(-1, i, {y}) * F.one_hot(i, 12).sum(-1)",
+    "rotary": "c = {y}[..., :6]; z = torch.view_as_complex(({x} * 1).unflatten(-1, (6, 2))); "
+    "{x} = torch.view_as_real(z * torch.polar(torch.ones_like(c), c)).flatten(-2)",
+    "moments": "v, m = torch.var_mean({x}, 0); {x} = {x} - m; result v, m",
+    "steps_of_time": "h = {x}.mean(-2)\nfor n in range({x}.shape[-2]):\n"
+    "    h = torch.tanh(h + {x}[..., n, :])\n{x} = {x} + h.unsqueeze(-2)",
+    "strided_contiguous": "{x} = {x} + {y}.contiguous().as_strided((12,), (1,), 2)",
+    "float_bits": "{x} = ({x}.view(torch.int32) & 0x7FFFFFFF).view(torch.float32) + {y}",
     "vmap": "{x} = torch.vmap(lambda t: t * t.sum())({x})",
 }
 # Values of inputs beside x and y, and statements of forward that use them as `{e}`.
@@ -638,6 +648,7 @@ def _ways(inputs: list[Any]) -> Iterator[tuple[str, list[Any]]]:
 
     changes = {
         ", with other strides": lambda t: t.transpose(-1, -2).contiguous().transpose(-1, -2),
+        ", with steps": lambda t: torch.stack([t, t + t], -1)[..., 0],
         ", with an offset": lambda t: torch.cat([t[:1], t])[1:],
         ", with twice the first size": lambda t: torch.cat([t, t]),
         ", with a first size of 1": lambda t: t[:1],

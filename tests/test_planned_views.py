@@ -75,6 +75,27 @@ def test_a_contiguous_copy_is_viewed_however_an_input_lies(
         planned.check(x)
 
 
+@pytest.mark.parametrize("of", ["x.contiguous()", "x.contiguous()[1:].flatten(1)", "x"])
+def test_the_memory_of_an_input_that_lies_otherwise_is_not_read(
+    of: str, tmp_path: Path, compiled_folder: Path
+) -> None:
+    """In a trace the input is its own contiguous copy, whose memory may be another one."""
+    forward = f"torch.as_strided({of}, (4, 6), (30, 2)) * 2"
+    planned = Planned(problem_of(tmp_path, forward, **IMAGE), "cpp", compiled_folder)
+    planned.check()
+    planned.check(torch.randn(5, 8, 6, 5)[1:])
+    for x in torch.randn(3, 8, 6, 10)[..., ::2], torch.randn(1).expand(3, 8, 6, 5):
+        with pytest.raises(ValueError, match="strides of x: the file is for"):
+            planned.run(x)
+
+
+def test_the_memory_of_what_a_kernel_writes_is_read_however_an_input_lies(
+    tmp_path: Path, compiled_folder: Path
+) -> None:
+    problem = problem_of(tmp_path, "torch.as_strided(x.relu(), (4, 6), (30, 2)) * 2", **IMAGE)
+    Planned(problem, "cpp", compiled_folder).check(torch.randn(3, 8, 6, 10)[..., ::2])
+
+
 @pytest.mark.parametrize("backend", ["cuda", "cpp"])
 def test_a_parameter_is_read_as_it_is_where_the_model_reads_a_view(
     backend: Backend, tmp_path: Path, compiled_folder: Path

@@ -323,6 +323,7 @@ BUFFER = "self.register_buffer('b', torch.zeros(8))\nself.b.data = torch.ones(8)
         ),
         ("return torch.from_numpy(x.numpy() * 2)", "pass", "has numpy compute"),
         ("return self.fc(x)", "self.fc = nn.LazyLinear(8)", "lazy modules have no parameters"),
+        ("return self.p(x)", "self.p = torch.jit.script(nn.ReLU())", "that torch.jit.script made"),
         ("return types.SimpleNamespace(x=x)", "pass", "an object of class SimpleNamespace"),
     ],
 )

@@ -258,7 +258,7 @@ def _checks(plan: Plan, given: Mapping[str, str]) -> list[str]:
     # Where no size is read, one from the last dimension is checked where it was: of another number
     # of dimensions, that may be another one's.
     counted = plan.graph.asked & {"rank", *["end"] * any(s.size for s in plan.sources)}
-    of_one_rank = _read_in_one_rank(plan)
+    of_one_rank, in_memory = _read_in_one_rank(plan), _read_in_memory(plan)
     for source in plan.sources:
         name, rank = given.get(source.name, source.name), len(source.type.shape)
         dims = [d for d in range(rank) if (source.name, d) in plan.bound]
@@ -274,8 +274,11 @@ def _checks(plan: Plan, given: Mapping[str, str]) -> list[str]:
             sizes = tuple(source.type.shape[d] for d in dims)
             where = f"sizes {', '.join(map(str, dims))} of {source.name}"
             lines.append(f'_expect("{where}", ({found},), {sizes})')
-        if source.name in plan.ordered and len(source.type.shape) > 1:
-            shape, strides = source.type.shape, source.type.strides
+        shape, strides = source.type.shape, source.type.strides
+        if source.name in plan.ordered & in_memory:
+            # Of other ones, forward may ask for a contiguous copy first.
+            lines.append(f'_expect("strides of {source.name}", {name}.stride(), {strides})')
+        elif source.name in plan.ordered and len(shape) > 1:
             traced = f'torch.empty_strided({shape}, {strides}, device="meta").dim_order()'
             lines.append(f"if {name}.stride() != {strides}:")
             where = f'"order of {source.name} in memory"'
@@ -298,6 +301,16 @@ def _read_in_one_rank(plan: Plan) -> set[str]:
         if (gathers and not whole) or not reach.isdisjoint(writes(stage)):
             reach.update(reads(stage))
     return reach
+
+
+def _read_in_memory(plan: Plan) -> set[str]:
+    """Return the values whose memory `as_strided` reads, by way of views or as they are."""
+    found = set[str]()
+    for stage in reversed([one for one in plan.stages if isinstance(one, Library)]):
+        views = stage.view and not found.isdisjoint(writes(stage))
+        if views or stage.aten.startswith("as_strided"):
+            found.update(reads(stage))
+    return found
 
 
 def _read_by_kernels(plan: Plan) -> Counter[str]:

@@ -154,6 +154,8 @@ def _graph(
     except Exception as error:
         if _is_the_problems(error, made):
             raise
+        if any(isinstance(one, torch.jit.ScriptModule) for one in made.model.modules()):
+            raise NotPlannedError("it holds a module that torch.jit.script made") from error
         raise _not_exported(error) from error
     if (torch.initial_seed(), generators()) != state:
         raise NotPlannedError("forward seeds, or draws random numbers of Python's or numpy's")

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from kernelgen.graph.graph import Argument, Node, Reference
 from kernelgen.planning.rewrites.builder import Builder
 
-_NAN = "isnan.default"
+_INF = "isinf.default"
 _VECTOR_NORMS = (
     "linalg_vector_norm.default",
     "norm.Scalar",
@@ -66,9 +66,9 @@ def _variance(*, root: bool, mean: bool) -> Callable[[Node, Builder], Results]:
             result = b.pointwise("sqrt.default", result)
         if not mean:
             return result
-        # Torch's mean is of the same pass, which takes inf from inf.
-        of_all, no_number = b.reduce("mean.dim", x, dims, keepdim=keep), b.pointwise(_NAN, result)
-        return result, b.pointwise("where.self", no_number, result, of_all)
+        # Torch's mean is of the same pass, which takes inf from inf; of one value, its own.
+        of_all = b.reduce("mean.dim", x, dims, keepdim=keep)
+        return result, b.pointwise("where.self", b.pointwise(_INF, of_all), result, of_all)
 
     return decompose
 
@@ -80,7 +80,7 @@ def _logsumexp(node: Node, b: Builder) -> Results:
     total = b.reduce("sumexp", x, dims, keepdim=keep)
     result = b.pointwise("add.Tensor", b.pointwise("log.default", total), largest)
     # e^(inf - inf) is NaN; the logarithm of a sum with an infinite term is not.
-    return b.pointwise("where.self", b.pointwise("isinf.default", largest), largest, result)
+    return b.pointwise("where.self", b.pointwise(_INF, largest), largest, result)
 
 
 def _broadcast_tensors(node: Node, b: Builder) -> Results:
