@@ -174,6 +174,21 @@ def test_running_statistics_are_read_as_a_norm_left_them(
     checked(tmp_path, compiled_folder, backend, before=before, forward=forward)
 
 
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_running_statistics_that_are_infinite_stay_so(
+    backend: Backend, tmp_path: Path, compiled_folder: Path
+) -> None:
+    problem = problem_of(tmp_path, "self.norm(x)", layers=NORM, x=X)
+    planned = Planned(problem, backend, compiled_folder)
+    model, ours = planned.models()
+    for x in (torch.full((4, 6, 8), float("inf")), torch.randn(4, 6, 8)):
+        model(x)
+        with planned.streaming():
+            ours(x)
+    assert model.norm.running_mean.isposinf().all()
+    torch.testing.assert_close(ours.state_dict(), model.state_dict(), equal_nan=True)
+
+
 CELL = """
 class Cell(nn.Module):
     def __init__(self):

@@ -123,7 +123,9 @@ def _with_updates(b: Builder, node: Node) -> tuple[list[Node], dict[str, Referen
     for key, found in (("running_mean", mean), ("running_var", unbiased)):
         ones = (1,) * (len(b.type_of(x).shape) - 2)
         old = _by_channel(b, arguments[key], (1, -1, *ones))
-        new = b.pointwise("lerp.Scalar", old, found, float(momentum))
+        # As torch sums it: a difference of infinities, as lerp takes it, would be a NaN.
+        old = b.pointwise("mul.Tensor", old, 1.0 - momentum)
+        new = b.pointwise("add.Tensor", old, found, float(momentum))
         if 0 not in dims:  # those of the samples, on an average
             new = b.reduce("mean.dim", new, [0], keepdim=True, fewest=1)
         updated[key] = new
