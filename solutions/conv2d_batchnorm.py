@@ -11,9 +11,9 @@
    accurately as fp32.
 2. add stays in torch.
 3. mean(means) over dimensions (0, 2, 3), rsqrt(add(add(mean(variances), variance(means)), 1e-05))
-   over dimensions (0, 2, 3), lerp(running_mean, mean(means), 0.1) over dimensions (0, 2, 3),
-   lerp(running_var, div_exact(mul(add(mean(variances), variance(means)), sum(pixel_counts)),
-   sub(sum(pixel_counts), 1)), 0.1) over dimensions (0, 2, 3).
+   over dimensions (0, 2, 3), add_scaled(mul(running_mean, 0.9), mean(means), 0.1) over dimensions
+   (0, 2, 3), add_scaled(mul(running_var, 0.9), div_exact(mul(add(mean(variances), variance(means)),
+   sum(pixel_counts)), sub(sum(pixel_counts), 1)), 0.1) over dimensions (0, 2, 3).
 4. mul(add(mul(mul(sub(conv2d, mean), rsqrt), weight), bias), 2), element by element.
 
 Written for x of shape (128, 8, 128, 128), and a Model made with factor=2.0; other shapes are taken
@@ -61,12 +61,6 @@ template <typename T>
 __device__ void store(T* to, const Vector<T>& v) {
   *reinterpret_cast<Vector<T>*>(to) = v;
 }
-// From the nearer end, so that both ends are met.
-__device__ float interpolate(float from, float to, float weight) {
-  const float way = to - from;
-  return fabsf(weight) < 0.5f ? from + weight * way : to - way * (1.0f - weight);
-}
-
 // In double; a few neighbours before that in float.
 struct Sum {
   double total;
@@ -1271,10 +1265,10 @@ extern "C" int conv2d_moments_launch(
 }
 
 // mean(means) over dimensions (0, 2, 3), rsqrt(add(add(mean(variances), variance(means)), 1e-05))
-// over dimensions (0, 2, 3), lerp(running_mean, mean(means), 0.1) over dimensions (0, 2, 3),
-// lerp(running_var, div_exact(mul(add(mean(variances), variance(means)), sum(pixel_counts)),
-// sub(sum(pixel_counts), 1)), 0.1) over dimensions (0, 2, 3).
-namespace mean_variance_add_rsqrt_lerp_reduce {
+// over dimensions (0, 2, 3), add_scaled(mul(running_mean, 0.9), mean(means), 0.1) over dimensions
+// (0, 2, 3), add_scaled(mul(running_var, 0.9), div_exact(mul(add(mean(variances), variance(means)),
+// sum(pixel_counts)), sub(sum(pixel_counts), 1)), 0.1) over dimensions (0, 2, 3).
+namespace mean_variance_add_rsqrt_mul_add_scaled_reduce {
 
 constexpr int kThreads = 256;
 // Without so many of a multiprocessor, the compiler delays reads to make room for more.
@@ -1353,8 +1347,8 @@ __device__ void finish(const Arguments& a, int64_t i, const State& state) {
       sum_of_pixel_counts - 1.0f);
   a.out_1[i] = mean_of_means;
   a.out_2[i] = rsqrtf(mean_of_variances + variance_of_means + 1e-05f);
-  a.out_3[i] = interpolate(running_mean, mean_of_means, 0.1f);
-  a.out_4[i] = interpolate(running_var, of_all_5, 0.1f);
+  a.out_3[i] = running_mean * 0.9f + 0.1f * mean_of_means;
+  a.out_4[i] = running_var * 0.9f + 0.1f * of_all_5;
 }
 
 __global__ void __launch_bounds__(kThreads, kBlocks) gather_rows(Arguments a) {
@@ -1387,14 +1381,14 @@ __global__ void __launch_bounds__(kThreads, kBlocks) gather_rows(Arguments a) {
   if (lane == 0 && row < a.rows) finish(a, row, state);
 }
 
-}  // namespace mean_variance_add_rsqrt_lerp_reduce
+}  // namespace mean_variance_add_rsqrt_mul_add_scaled_reduce
 
 // Queues the kernel on the stream and returns a cudaError_t. There is at least one row.
-extern "C" int mean_variance_add_rsqrt_lerp_launch(const float* means, const float* variances,
-    const float* pixel_counts, const float* running_mean, const float* running_var, float* out_1,
-    float* out_2, float* out_3, float* out_4, int64_t rows, int64_t length, int64_t inner,
-    int64_t piece, cudaStream_t stream) {
-  using namespace mean_variance_add_rsqrt_lerp_reduce;
+extern "C" int mean_variance_add_rsqrt_mul_add_scaled_launch(const float* means,
+    const float* variances, const float* pixel_counts, const float* running_mean,
+    const float* running_var, float* out_1, float* out_2, float* out_3, float* out_4, int64_t rows,
+    int64_t length, int64_t inner, int64_t piece, cudaStream_t stream) {
+  using namespace mean_variance_add_rsqrt_mul_add_scaled_reduce;
   const Arguments a = {means, variances, pixel_counts, running_mean, running_var, out_1, out_2,
       out_3, out_4, rows, length, inner, piece};
   const unsigned blocks = static_cast<unsigned>((rows * kGroup + kThreads - 1) / kThreads);
@@ -1670,14 +1664,15 @@ def _conv2d_moments(input: torch.Tensor, weight: torch.Tensor) -> tuple[torch.Te
     return out, means, variances, pixel_counts
 
 
-def _mean_variance_add_rsqrt_lerp(
+def _mean_variance_add_rsqrt_mul_add_scaled(
     means: torch.Tensor, variances: torch.Tensor, pixel_counts: torch.Tensor,
         running_mean: torch.Tensor, running_var: torch.Tensor,
 ) -> tuple[torch.Tensor, ...]:
     """Return mean(means) over dimensions (0, 2, 3), rsqrt(add(add(mean(variances),
-    variance(means)), 1e-05)) over dimensions (0, 2, 3), lerp(running_mean, mean(means), 0.1) over
-    dimensions (0, 2, 3), lerp(running_var, div_exact(mul(add(mean(variances), variance(means)),
-    sum(pixel_counts)), sub(sum(pixel_counts), 1)), 0.1) over dimensions (0, 2, 3)."""
+    variance(means)), 1e-05)) over dimensions (0, 2, 3), add_scaled(mul(running_mean, 0.9),
+    mean(means), 0.1) over dimensions (0, 2, 3), add_scaled(mul(running_var, 0.9),
+    div_exact(mul(add(mean(variances), variance(means)), sum(pixel_counts)), sub(sum(pixel_counts),
+    1)), 0.1) over dimensions (0, 2, 3)."""
     given = (running_mean, running_var,)
     shape = _broadcast(means.shape, variances.shape, pixel_counts.shape)
     _expect("the shape of means", means.shape, shape)
@@ -1698,7 +1693,7 @@ def _mean_variance_add_rsqrt_lerp(
         tensors = (means, variances, pixel_counts, running_mean, running_var, out_1, out_2, out_3,
             out_4)
         sizes = (rows, length, shape[1], shape[2] * shape[3])
-        _launch("mean_variance_add_rsqrt_lerp", tensors, sizes)
+        _launch("mean_variance_add_rsqrt_mul_add_scaled", tensors, sizes)
     if out_3 is not given[0]:  # whose memory is not contiguous
         given[0].copy_(out_3)
     if out_4 is not given[1]:  # whose memory is not contiguous
@@ -1737,8 +1732,9 @@ class ModelNew(nn.Module):
         (conv2d, conv2d_means, conv2d_variances, conv2d_pixel_counts) = _conv2d_moments(x,
             self.conv.weight)
         torch.ops.aten.add_.Tensor(bn.num_batches_tracked, 1)
-        (batch_norm_mean_1, batch_norm_rsqrt_5, _, _) = _mean_variance_add_rsqrt_lerp(conv2d_means,
-            conv2d_variances, conv2d_pixel_counts, bn.running_mean, bn.running_var)
+        (batch_norm_mean_1, batch_norm_rsqrt_5, _,
+            _) = _mean_variance_add_rsqrt_mul_add_scaled(conv2d_means, conv2d_variances,
+            conv2d_pixel_counts, bn.running_mean, bn.running_var)
         return _sub_mul_add_mul(conv2d, batch_norm_mean_1, batch_norm_rsqrt_5, bn.weight, bn.bias)
 
 

@@ -2,7 +2,7 @@
 # problem: linear_instancenorm_add_mul
 # source: linear_instancenorm_add_mul.yaml (sha256 9f30f4d36f97cc7e)
 # backend: cuda, sm_90a
-# templates: frame/head.py.jinja (sha256 1b6b5a15b67343e0)
+# templates: frame/head.py.jinja (sha256 33aa44e3aeeabf38)
 # render again: kernelgen render linear_instancenorm_add_mul
 """Linear, InstanceNorm over each row's features, then (h + y) * y.
 

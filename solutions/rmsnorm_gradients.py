@@ -2,14 +2,13 @@
 # problem: rmsnorm_gradients
 # source: rmsnorm_gradients.yaml (sha256 7362f8856345bc2e)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 1e045ffe831cd955)
+# templates: frame/head.py.jinja (sha256 cb579c85246d0f77)
 # render again: kernelgen render rmsnorm_gradients --gradients
 """RMSNorm with a weight, forward and backward.
 
-1. rsqrt(add(mean(pow_2(x)), 1e-05)) over dimensions (1), mean(pow_2(x)) over dimensions (1).
-2. mul(mul(x, rsqrt), weight), element by element.
-3. sum(mul(upstream, mul(x, rsqrt(add(mean, 1e-05))))) over dimensions (0).
-4. add(mul(mul(upstream, weight), rsqrt(add(mean, 1e-05))), mul(mul(mul(mul(sum(mul(mul(upstream,
+1. mul(mul(x, rsqrt(add(mean(pow_2(x)), 1e-05))), weight); what memory holds is read once.
+2. sum(mul(upstream, mul(x, rsqrt(add(mean, 1e-05))))) over dimensions (0).
+3. add(mul(mul(upstream, weight), rsqrt(add(mean, 1e-05))), mul(mul(mul(mul(sum(mul(mul(upstream,
    weight), x)), -0.5), pow_3(rsqrt(add(mean, 1e-05)))), 0.000244141), mul(pow_1(x), 2))); what
    memory holds is read once.
 
@@ -103,190 +102,157 @@ __device__ State merged(State own) {
   return own;
 }
 
-// rsqrt(add(mean(pow_2(x)), 1e-05)) over dimensions (1), mean(pow_2(x)) over dimensions (1).
-namespace pow_2_mean_add_rsqrt_reduce {
-
-constexpr int kThreads = 256;
-// Without so many of a multiprocessor, the compiler delays reads to make room for more.
-constexpr int kBlocks = 2;
-constexpr int kGroup = 256;  // threads of a row
+// mul(mul(x, rsqrt(add(mean(pow_2(x)), 1e-05))), weight).
+// Its segments are runs of `length` elements, `inner` apart.
+namespace pow_2_mean_add_rsqrt_segment {
 
 struct Arguments {
   const float* x;
-  float* out_1;
-  float* out_2;
-  int64_t rows, length;
-};
-
-__device__ float computed(float x) {
-  return square(x);
-}
-
-using State = Sum;
-
-__device__ State nothing(const Arguments& a, bool any, int64_t begin) {
-  return {0.0};
-}
-
-__device__ void finish(const Arguments& a, int64_t i, const State& state) {
-  const float mean = static_cast<float>(state.total / a.length);
-  a.out_1[i] = rsqrtf(mean + 1e-05f);
-  a.out_2[i] = mean;
-}
-
-// Four neighbours at the main shape, one at others.
-struct Some {
-  Vector<float> x;
-};
-
-template <bool kMain>
-__device__ Some some_at(const Arguments& a, int64_t i) {
-  Some some;
-  if constexpr (kMain) {
-    some.x = load(a.x + i);
-  } else {
-    some.x.at[0] = a.x[i];
-  }
-  return some;
-}
-
-__device__ float value_of(const Arguments& a, const Some& some, int j) {
-  return computed(some.x.at[j]);
-}
-
-template <bool kMain>
-__global__ void __launch_bounds__(kThreads, kBlocks) gather_rows(Arguments a) {
-  constexpr int kWidth = kMain ? 4 : 1, kAhead = 4;  // reads on their way
-  constexpr int kStep = kGroup * kWidth, kTile = kAhead * kStep;
-  const int64_t group = (int64_t{blockIdx.x} * kThreads + threadIdx.x) / kGroup;
-  const int lane = threadIdx.x % kGroup;
-  const int64_t row = group, step = kTile;
-  int64_t at = row < a.rows ? lane * kWidth : a.length;
-  const int64_t first = row * a.length;
-  Some some[kAhead];
-  const auto read = [&] {
-    if (at + (kAhead - 1) * kStep >= a.length) return false;
-#pragma unroll
-    for (int k = 0; k < kAhead; ++k) some[k] = some_at<kMain>(a, first + at + k * kStep);
-    return true;
-  };
-  bool whole = read();  // on its way while a state begins, for which an element may be read
-  State state = nothing(a, row < a.rows && a.length > 0, first);
-  const auto add = [&](const Some& some, int64_t position) {
-    float v[kWidth];
-#pragma unroll
-    for (int j = 0; j < kWidth; ++j) v[j] = value_of(a, some, j);
-    state.add(v, kWidth, position, 1);
-  };
-  for (; whole; whole = read()) {
-#pragma unroll
-    for (int k = 0; k < kAhead; ++k) add(some[k], at + k * kStep);
-    at += step;
-  }
-  for (; at < a.length; at += kStep) add(some_at<kMain>(a, first + at), at);
-  state = merged<kThreads, kGroup, 1>(state);
-  if (lane == 0 && row < a.rows) finish(a, row, state);
-}
-
-}  // namespace pow_2_mean_add_rsqrt_reduce
-
-// Queues the kernel on the stream and returns a cudaError_t. There is at least one row.
-extern "C" int pow_2_mean_add_rsqrt_launch(const float* x, float* out_1, float* out_2,
-    int64_t rows, int64_t length, cudaStream_t stream) {
-  using namespace pow_2_mean_add_rsqrt_reduce;
-  const Arguments a = {x, out_1, out_2, rows, length};
-  const bool main = is_aligned(x) && length % 4 == 0;
-  const unsigned blocks = static_cast<unsigned>((rows * kGroup + kThreads - 1) / kThreads);
-  if (main) {
-    gather_rows<true><<<blocks, kThreads, 0, stream>>>(a);
-  } else {
-    gather_rows<false><<<blocks, kThreads, 0, stream>>>(a);
-  }
-  return cudaGetLastError();
-}
-
-// mul(mul(x, rsqrt), weight), element by element.
-namespace mul_map {
-
-constexpr int kThreads = 128;
-
-struct Arguments {
-  const float* x;
-  const float* rsqrt;  // element i goes with i / inner % size
   const float* weight;  // element i goes with i / inner % size
   float* out;
-  int64_t count;
-  int64_t rsqrt_inner, rsqrt_size;
+  float* out_2;  // of each segment
+  int64_t segments, length, inner;
   int64_t weight_inner, weight_size;
 };
 
-__device__ float mapped(float x, float rsqrt, float weight) {
-  return x * rsqrt * weight;
+struct Sums {
+  double sum;
+};
+
+__device__ Sums joined(const Sums& mine, const Sums& other) {
+  return {mine.sum + other.sum};
+}
+__device__ Sums of_lane(const Sums& mine, int distance) {
+  return {__shfl_xor_sync(~0u, mine.sum, distance)};
 }
 
-__global__ void __launch_bounds__(kThreads) map_elements(Arguments a) {
-  const int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x;
-  if (i >= a.count) return;
-  a.out[i] = mapped(a.x[i], a.rsqrt[i / a.rsqrt_inner % a.rsqrt_size],
-      a.weight[i / a.weight_inner % a.weight_size]);
+__device__ void add(Sums& s, float x) {
+  const float value = square(x);
+  s.sum += value;
 }
 
-constexpr int kVectors = 2;  // of a thread, both on their way before the first is needed
-constexpr unsigned kRsqrtInner = 4096, kRsqrtSize = 8192;
+struct Outcome {
+  float rsqrt_2, mean_2;
+};
+
+__device__ Outcome outcome(const Sums& s, int64_t length) {
+  return {rsqrtf(float(s.sum / length) + 1e-05f), float(s.sum / length)};
+}
+
+__device__ float mapped(const Outcome& o, float x, float weight) {
+  const auto [rsqrt_2, mean_2] = o;
+  return x * rsqrt_2 * weight;
+}
+
+template <typename T>
+__device__ T across_lanes(T mine, int lanes) {
+  for (int distance = lanes / 2; distance > 0; distance /= 2) {
+    mine = joined(mine, of_lane(mine, distance));
+  }
+  return mine;
+}
+
+constexpr int kLength = 4096;
+constexpr int64_t kInner = 1;
+constexpr int kThreads = 256, kLanes = 256;  // of a block, of a segment
+constexpr int kHeld = 4;  // loads of a thread
+constexpr int kWidth = 4;  // elements of a load
+constexpr int64_t kStep = kLanes * kWidth;
 constexpr unsigned kWeightInner = 1, kWeightSize = 4096;
 
-__global__ void __launch_bounds__(kThreads) map_vectors(Arguments a) {
-  const int64_t first = int64_t{blockIdx.x} * (kVectors * kThreads) + threadIdx.x;
-  Vector<float> x[kVectors];
-  float rsqrt[kVectors];
-  Vector<float> weight[kVectors];
+template <typename T>
+__device__ T across_block(const T& mine) {
+  __shared__ T of_warps[kThreads / 32];
+  const T of_warp = across_lanes(mine, 32);
+  if (threadIdx.x % 32 == 0) of_warps[threadIdx.x / 32] = of_warp;
+  __syncthreads();
+  T all = of_warps[0];
+  for (int w = 1; w < kThreads / 32; ++w) all = joined(all, of_warps[w]);
+  return all;
+}
+
+// For segments of the main shape, which stay in registers.
+__global__ void __launch_bounds__(kThreads) map_held(Arguments a) {
+  const int lane = threadIdx.x;
+  const int64_t start = int64_t{blockIdx.x} * kLength + lane * kWidth;
+  Vector<float> x[kHeld];
 #pragma unroll
-  for (int k = 0; k < kVectors; ++k) {
-    const int64_t i = (first + k * kThreads) * 4;
-    if (i >= a.count) break;
-    x[k] = load(a.x + i);
-    rsqrt[k] = a.rsqrt[unsigned(i) / kRsqrtInner % kRsqrtSize];
-    weight[k] = load(a.weight + unsigned(i) / kWeightInner % kWeightSize);
+  for (int k = 0; k < kHeld; ++k) {
+    x[k] = load(a.x + start + k * kStep);
   }
+  Sums s = {0.0};
 #pragma unroll
-  for (int k = 0; k < kVectors; ++k) {
-    const int64_t i = (first + k * kThreads) * 4;
-    if (i >= a.count) break;
+  for (int k = 0; k < kHeld; ++k) {
+#pragma unroll
+    for (int j = 0; j < kWidth; ++j) {
+      add(s, x[k].at[j]);
+    }
+  }
+  s = across_block(s);
+  const Outcome o = outcome(s, kLength);
+  if (lane == 0) a.out_2[blockIdx.x] = o.mean_2;
+#pragma unroll
+  for (int k = 0; k < kHeld; ++k) {
+    const int64_t i = start + k * kStep;
+    const auto weight = *reinterpret_cast<const Vector<float>*>(a.weight + unsigned(
+        i) / kWeightInner % kWeightSize);
     Vector<float> out;
 #pragma unroll
-    for (int j = 0; j < 4; ++j) {
-      out.at[j] = mapped(x[k].at[j], rsqrt[k], weight[k].at[j]);
+    for (int j = 0; j < kWidth; ++j) {
+      out.at[j] = mapped(o, x[k].at[j], weight.at[j]);
     }
     store(a.out + i, out);
   }
 }
 
-bool is_for_vectors(const Arguments& a) {
-  const bool aligned = is_aligned(a.x) && is_aligned(a.rsqrt) && is_aligned(a.weight) &&
-      is_aligned(a.out);
-  return aligned && a.count % 4 == 0 && a.count <= UINT32_MAX && a.rsqrt_inner == kRsqrtInner &&
-      a.rsqrt_size == kRsqrtSize && a.weight_inner == kWeightInner && a.weight_size == kWeightSize;
+// For all others: a warp takes a run of neighbours, a thread any other. Memory is read again.
+__global__ void __launch_bounds__(kThreads) map_segments(Arguments a) {
+  const int lanes = a.inner == 1 ? 32 : 1;
+  const int lane = threadIdx.x % lanes;
+  const int64_t thread = int64_t{blockIdx.x} * kThreads + threadIdx.x;
+  const int64_t segment = thread / lanes;
+  if (segment >= a.segments) return;
+  const int64_t first = segment / a.inner * (a.length * a.inner) + segment % a.inner;
+  const int64_t end = first + a.length * a.inner, step = lanes * a.inner;
+  Sums s = {0.0};
+#pragma unroll 1
+  for (int64_t i = first + lane; i < end; i += step) {
+    add(s, a.x[i]);
+  }
+  s = across_lanes(s, lanes);
+  const Outcome o = outcome(s, a.length);
+  if (lane == 0) a.out_2[segment] = o.mean_2;
+#pragma unroll 1
+  for (int64_t i = first + lane; i < end; i += step) {
+    a.out[i] = mapped(o, a.x[i], a.weight[i / a.weight_inner % a.weight_size]);
+  }
 }
 
-}  // namespace mul_map
+bool is_main(const Arguments& a) {
+  return a.length == kLength && a.inner == kInner && a.weight_inner == kWeightInner &&
+      a.weight_size == kWeightSize && a.segments * a.length <= UINT32_MAX && is_aligned(a.x) &&
+      is_aligned(a.weight) && is_aligned(a.out);
+}
+
+}  // namespace pow_2_mean_add_rsqrt_segment
 
 // Queues the kernel on the stream and returns a cudaError_t. No tensor may be empty.
-extern "C" int mul_launch(
-    const float* x, const float* rsqrt, const float* weight, float* out, int64_t count,
-    int64_t rsqrt_inner, int64_t rsqrt_size,
+extern "C" int pow_2_mean_add_rsqrt_launch(
+    const float* x, const float* weight, float* out, float* out_2,
+    int64_t segments, int64_t length, int64_t inner,
     int64_t weight_inner, int64_t weight_size,
     cudaStream_t stream) {
-  using namespace mul_map;
-  const Arguments a = {x, rsqrt, weight, out, count, rsqrt_inner, rsqrt_size, weight_inner,
-      weight_size};
-  if (is_for_vectors(a)) {
-    constexpr int64_t kOfBlock = 4 * kVectors * kThreads;
-    const unsigned blocks = static_cast<unsigned>((count + kOfBlock - 1) / kOfBlock);
-    map_vectors<<<blocks, kThreads, 0, stream>>>(a);
+  using namespace pow_2_mean_add_rsqrt_segment;
+  const Arguments a = {x, weight, out, out_2, segments, length, inner, weight_inner, weight_size};
+  if (is_main(a)) {
+    constexpr int kOfBlock = kThreads / kLanes;
+    const unsigned blocks = static_cast<unsigned>((segments + kOfBlock - 1) / kOfBlock);
+    map_held<<<blocks, kThreads, 0, stream>>>(a);
     return cudaGetLastError();
   }
-  const unsigned blocks = static_cast<unsigned>((count + kThreads - 1) / kThreads);
-  map_elements<<<blocks, kThreads, 0, stream>>>(a);
+  const int64_t threads = segments * (inner == 1 ? 32 : 1);
+  const unsigned blocks = static_cast<unsigned>((threads + kThreads - 1) / kThreads);
+  map_segments<<<blocks, kThreads, 0, stream>>>(a);
   return cudaGetLastError();
 }
 
@@ -746,31 +712,21 @@ def _asked(ctx: torch.autograd.function.FunctionCtx, gradients: list) -> tuple[o
     return tuple(one if asked else None for one, asked in zip(gradients, ctx.needs_input_grad))
 
 
-def _pow_2_mean_add_rsqrt(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    """Return rsqrt(add(mean(pow_2(x)), 1e-05)) over dimensions (1), mean(pow_2(x)) over dimensions
-    (1)."""
-    x = _readable("x", x, torch.float32)
-    shape = x.shape
+def _pow_2_mean_add_rsqrt(x: torch.Tensor, weight: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """Return mul(mul(x, rsqrt(add(mean(pow_2(x)), 1e-05))), weight)."""
+    shape = _broadcast(x.shape, weight.shape)
+    _expect("the shape of x", x.shape, shape)
+    x = _readable("x", x, torch.float32, shape)
+    _, repeats, (weight,) = _read(shape, ((-1, 0),), (torch.float32,) * 1, "weight", weight)
     _expect("the number of dimensions", len(shape), 2)
-    kept, rows, length = ((shape[0], 1), shape[0], shape[1])
-    out_1 = x.new_empty(*kept)
-    out_2 = x.new_empty(*kept)
-    if rows > 0:
-        tensors = (x, out_1, out_2)
-        sizes = (rows, length)
-        _launch("pow_2_mean_add_rsqrt", tensors, sizes)
-    return out_1, out_2
-
-
-def _mul(x: torch.Tensor, rsqrt: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-    """Return mul(mul(x, rsqrt), weight)."""
-    shape, repeats, (x, rsqrt, weight) = _read(None, ((), (-2, -1), (-1, 0)), (torch.float32,) * 3,
-        "x rsqrt weight", x, rsqrt, weight)
+    length, inner = shape[1:2].numel(), shape[2:].numel()
     out = torch.empty_like(x)
-    if shape.numel() > 0:
-        tensors = (x, rsqrt, weight, out)
-        _launch("mul", tensors, (shape.numel(), *repeats))
-    return out
+    out_2 = x.new_empty(*shape[:1], 1, *shape[2:])
+    if out_2.numel() > 0:
+        sizes = (out_2.numel(), length, inner, *repeats)
+        tensors = (x, weight, out, out_2)
+        _launch("pow_2_mean_add_rsqrt", tensors, sizes)
+    return out, out_2
 
 
 def _add_rsqrt_mul_sum(upstream: torch.Tensor, x: torch.Tensor, mean: torch.Tensor) -> torch.Tensor:
@@ -819,8 +775,7 @@ class _Differentiated(torch.autograd.Function):
     @staticmethod
     def forward(ctx: torch.autograd.function.FunctionCtx, *given: object) -> object:
         (p_weight, x,) = given
-        (rsqrt, mean) = _pow_2_mean_add_rsqrt(x)
-        mul_1 = _mul(x, rsqrt, p_weight)
+        (mul_1, mean) = _pow_2_mean_add_rsqrt(x, p_weight)
         return _left(ctx, [mul_1], [True], [p_weight, x, mean], [])
 
     @staticmethod

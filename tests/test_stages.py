@@ -293,6 +293,11 @@ SEGMENTS = [
     Sample("x > x.amax(2, keepdim=True) - 0.5", "x=3,5,20"),
     Sample("(torch.softmax(x, 1), x - x.amax(1, keepdim=True), x - x.amin(1, keepdim=True))",
            "x=4,6,5", "3,24,1", launches=3, data=("50 * x + 1e4",)),
+    # Of each segment, a number is left as well.
+    Sample("(x - (m := x.mean(1, keepdim=True)), m)", "x=9,64", "3,0;0,8;0,0;5,1001"),
+    Sample("((x + y - (m := (x + y).mean(1, keepdim=True))) * s, m)", "x=3,2052 y=2052 s=2.5"),
+    Sample("(m := x.square().sum(1, keepdim=True), x * torch.rsqrt(m + 1))", "x=40,13", "7,24"),
+    Sample("(x / (m := x.abs().amax(1, keepdim=True).clamp(min=1)), m)", "x=3,8,50", "2,5,3;3,8,0"),
     # Groups, with what stands before and after.
     Sample("F.hardtanh(self.n(torch.relu(x * self.b))) + y", "x=3,12,5,3 y=3,12,5,3",
            layers="self.n = nn.GroupNorm(4, 12)\nself.b = nn.Parameter(torch.ones(12, 1, 1))"),
@@ -321,7 +326,6 @@ SEGMENTS = [
            launches=2),
     Sample("x / x.sum((0, 2), keepdim=True)", "x=3,8,4", launches=2),
     Sample("x / x.prod(1, keepdim=True)", "x=3,8", launches=2),
-    Sample("(lambda m: (x / m, m))(x.sum(1, keepdim=True))", "x=3,8", launches=2),
     Sample("x / x.sum(0)", "x=8,8", launches=2),
 ]  # fmt: skip
 PRODUCTS = [

@@ -3,14 +3,14 @@
 # ruff: noqa: ARG002 - what a kind of stage has no use for, the contract gives it all the same
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import ClassVar, Generic, NamedTuple, TypeVar
 
 from kernelgen.engines.architectures import Architecture
 from kernelgen.engines.body import Body
 from kernelgen.engines.naming import Names
 from kernelgen.engines.schedule import Schedule
-from kernelgen.engines.stage import Kernel, Library, Stage, Views
+from kernelgen.engines.stage import Kernel, Library, Result, Stage, Views
 from kernelgen.engines.text.stage_text import StageText
 from kernelgen.graph.graph import Argument, Node, TensorType
 from kernelgen.problem.record import Backend
@@ -128,6 +128,10 @@ class Engine(ABC, Generic[Record]):
         () if that cannot be, or takes longer. `others` are the names of other kernels.
         """
         return ()
+
+    def leaving(self, stage: Record, results: Sequence[Result]) -> Kernel | None:
+        """Return a stage that leaves results of one that is fused with it; None if it cannot."""
+        return None
 
     def gathered(
         self, first: Kernel, second: Kernel, views: Views, others: Names

@@ -9,7 +9,7 @@ from kernelgen.engines.architectures import Architecture
 from kernelgen.engines.engine import Before
 from kernelgen.engines.known import ENGINES, engine_of
 from kernelgen.engines.naming import Names
-from kernelgen.engines.stage import Kernel, Library, Stage, Views, made_types, reads, writes
+from kernelgen.engines.stage import Kernel, Library, Result, Stage, Views, made_types, reads, writes
 from kernelgen.planning.in_place import with_updates_in_place
 from kernelgen.planning.plan import Plan
 
@@ -117,7 +117,7 @@ def _fuse(
             return next(s for s in stages if isinstance(s, Kernel) and s.name == both[0].name)
     made = set(first.handed_on)
     readers = [stage for stage in stages if made.intersection(reads(stage))]
-    if len(readers) != 1 or made & {*plan.outputs, *plan.updates.values()}:
+    if len(readers) != 1 or made & {*plan.updates.values()}:
         return None
     (second,) = readers
     if not isinstance(second, Kernel) or len(second.results) > 1:
@@ -129,12 +129,22 @@ def _fuse(
     fused = next(filter(None, offers), ())
     known = {source.name for source in plan.sources}.union(*map(writes, stages)) - beside
     new = set().union(*map(writes, fused)) - set(writes(second))
+    returned = [r for r in first.results if r.value in made.intersection(plan.outputs)]
+    fused = _with_left(fused, returned)
     if not fused or new & known:
         return None
     at = stages.index(second)
     stages[at : at + 1] = fused
     stages.remove(first)
     return fused[0]
+
+
+def _with_left(fused: tuple[Kernel, ...], results: list[Result]) -> tuple[Kernel, ...]:
+    """Return fused stages that leave results which the plan returns; () if they cannot."""
+    if not fused or not results:
+        return fused
+    leaving = engine_of(fused[0]).leaving(fused[0], results)
+    return () if leaving is None else (leaving, *fused[1:])
 
 
 def _in_order(stages: list[Stage]) -> list[Stage]:

@@ -9,8 +9,8 @@
 1. conv2d stays in torch.
 2. add stays in torch.
 3. mean(conv2d) over dimensions (0, 2, 3), rsqrt(add(variance(conv2d), 1e-05)) over dimensions (0,
-   2, 3), lerp(running_mean, mean(conv2d), 0.1) over dimensions (0, 2, 3), lerp(running_var,
-   variance(conv2d), 0.1) over dimensions (0, 2, 3).
+   2, 3), add_scaled(mul(running_mean, 0.9), mean(conv2d), 0.1) over dimensions (0, 2, 3),
+   add_scaled(mul(running_var, 0.9), variance(conv2d), 0.1) over dimensions (0, 2, 3).
 4. mul(add(mul(mul(sub(conv2d, mean), rsqrt), weight), bias), 2), element by element.
 
 Written for x of shape (4, 8, 32, 40), and a Model made with factor=2.0; other shapes are taken as
@@ -43,12 +43,6 @@ CPP_SOURCE = r"""
 
 #include <omp.h>
 
-// From the nearer end, so that both ends are met.
-inline float interpolate(float from, float to, float weight) {
-  const float way = to - from;
-  return fabsf(weight) < 0.5f ? from + weight * way : to - way * (1.0f - weight);
-}
-
 // Of the differences from one of the values, so that no digits cancel.
 struct Spread {
   double shift, sum, squares;
@@ -72,9 +66,9 @@ struct Spread {
 };
 
 // mean(conv2d) over dimensions (0, 2, 3), rsqrt(add(variance(conv2d), 1e-05)) over dimensions (0,
-// 2, 3), lerp(running_mean, mean(conv2d), 0.1) over dimensions (0, 2, 3), lerp(running_var,
-// variance(conv2d), 0.1) over dimensions (0, 2, 3).
-namespace mean_variance_add_rsqrt_lerp_reduce {
+// 2, 3), add_scaled(mul(running_mean, 0.9), mean(conv2d), 0.1) over dimensions (0, 2, 3),
+// add_scaled(mul(running_var, 0.9), variance(conv2d), 0.1) over dimensions (0, 2, 3).
+namespace mean_variance_add_rsqrt_mul_add_scaled_reduce {
 namespace {  // what others could replace when it is loaded would not be inlined
 
 constexpr int kColumns = 1;  // rows whose elements lie side by side
@@ -117,8 +111,8 @@ void finish(const Arguments& a, int64_t i, const State& state) {
   const float variance_2 = static_cast<float>(state.variance(a.length, 1.0));
   a.out_1[i] = mean;
   a.out_2[i] = 1.0f / std::sqrt(variance + 1e-05f);
-  a.out_3[i] = interpolate(running_mean, mean, 0.1f);
-  a.out_4[i] = interpolate(running_var, variance_2, 0.1f);
+  a.out_3[i] = running_mean * 0.9f + 0.1f * mean;
+  a.out_4[i] = running_var * 0.9f + 0.1f * variance_2;
 }
 
 // Elements side by side, which share an element of what repeats, or take neighbours.
@@ -142,12 +136,12 @@ void gather(const Arguments& a, int64_t row, int, int64_t begin, int64_t end, St
   }
 }
 }  // namespace
-}  // namespace mean_variance_add_rsqrt_lerp_reduce
+}  // namespace mean_variance_add_rsqrt_mul_add_scaled_reduce
 
-extern "C" void mean_variance_add_rsqrt_lerp_run(const float* conv2d, const float* running_mean,
-    const float* running_var, float* out_1, float* out_2, float* out_3, float* out_4, int64_t rows,
-    int64_t length, int64_t inner, int64_t piece, int threads) {
-  using namespace mean_variance_add_rsqrt_lerp_reduce;
+extern "C" void mean_variance_add_rsqrt_mul_add_scaled_run(const float* conv2d,
+    const float* running_mean, const float* running_var, float* out_1, float* out_2, float* out_3,
+    float* out_4, int64_t rows, int64_t length, int64_t inner, int64_t piece, int threads) {
+  using namespace mean_variance_add_rsqrt_mul_add_scaled_reduce;
   const Arguments a = {conv2d, running_mean, running_var, out_1, out_2, out_3, out_4, rows, length,
       inner, piece};
   // Few long rows are cut into slices, as many on any number of threads.
@@ -303,19 +297,20 @@ def _expect(name: str, found: object, expected: object) -> None:
         raise ValueError(f"{name}: the file is for {expected}, got {found}; render it again")
 
 
-def _mean_variance_add_rsqrt_lerp(
+def _mean_variance_add_rsqrt_mul_add_scaled(
     conv2d: torch.Tensor, running_mean: torch.Tensor, running_var: torch.Tensor,
 ) -> tuple[torch.Tensor, ...]:
     """Return mean(conv2d) over dimensions (0, 2, 3), rsqrt(add(variance(conv2d), 1e-05)) over
-    dimensions (0, 2, 3), lerp(running_mean, mean(conv2d), 0.1) over dimensions (0, 2, 3),
-    lerp(running_var, variance(conv2d), 0.1) over dimensions (0, 2, 3)."""
+    dimensions (0, 2, 3), add_scaled(mul(running_mean, 0.9), mean(conv2d), 0.1) over dimensions (0,
+    2, 3), add_scaled(mul(running_var, 0.9), variance(conv2d), 0.1) over dimensions (0, 2, 3)."""
     given = (running_mean, running_var,)
     conv2d = _readable("conv2d", conv2d, torch.float32)
     shape = conv2d.shape
     _expect("the number of dimensions", len(shape), 4)
     kept, rows, length = ((1, shape[1], 1, 1), shape[1], shape[0] * shape[2] * shape[3])
     if length < 2:
-        raise ValueError("mean_variance_add_rsqrt_lerp: there are fewer than 2 elements to reduce")
+        raise ValueError(
+            "mean_variance_add_rsqrt_mul_add_scaled: there are fewer than 2 elements to reduce")
     running_mean = _readable("running_mean", running_mean, torch.float32, (rows,))
     running_var = _readable("running_var", running_var, torch.float32, (rows,))
     out_1 = conv2d.new_empty(*kept)
@@ -325,7 +320,7 @@ def _mean_variance_add_rsqrt_lerp(
     if rows > 0:
         tensors = (conv2d, running_mean, running_var, out_1, out_2, out_3, out_4)
         sizes = (rows, length, shape[1], shape[2] * shape[3])
-        _launch("mean_variance_add_rsqrt_lerp", tensors, sizes)
+        _launch("mean_variance_add_rsqrt_mul_add_scaled", tensors, sizes)
     if out_3 is not given[0]:  # whose memory is not contiguous
         given[0].copy_(out_3)
     if out_4 is not given[1]:  # whose memory is not contiguous
@@ -363,8 +358,8 @@ class ModelNew(nn.Module):
         bn = self.bn
         conv2d = torch.conv2d(x, self.conv.weight)
         torch.ops.aten.add_.Tensor(bn.num_batches_tracked, 1)
-        (batch_norm_mean_1, batch_norm_rsqrt_5, _, _) = _mean_variance_add_rsqrt_lerp(conv2d,
-            bn.running_mean, bn.running_var)
+        (batch_norm_mean_1, batch_norm_rsqrt_5, _,
+            _) = _mean_variance_add_rsqrt_mul_add_scaled(conv2d, bn.running_mean, bn.running_var)
         return _sub_mul_add_mul(conv2d, batch_norm_mean_1, batch_norm_rsqrt_5, bn.weight, bn.bias)
 
 

@@ -11,8 +11,9 @@
 2. add stays in torch.
 3. The mean of transpose3d in windows of 2 x 2 x 2.
 4. mean(transpose3d) over dimensions (0, 2, 3, 4), rsqrt(add(variance(transpose3d), 1e-05)) over
-   dimensions (0, 2, 3, 4), lerp(running_mean, mean(transpose3d), 0.1) over dimensions (0, 2, 3, 4),
-   lerp(running_var, variance(transpose3d), 0.1) over dimensions (0, 2, 3, 4).
+   dimensions (0, 2, 3, 4), add_scaled(mul(running_mean, 0.9), mean(transpose3d), 0.1) over
+   dimensions (0, 2, 3, 4), add_scaled(mul(running_var, 0.9), variance(transpose3d), 0.1) over
+   dimensions (0, 2, 3, 4).
 5. The mean of add(mul(mul(sub(pool3d, mean), rsqrt), weight), bias) in windows of 2 x 2 x 2.
 
 Written for x of shape (2, 3, 6, 10, 12); other shapes are taken as well.
@@ -43,12 +44,6 @@ CPP_SOURCE = r"""
 #include <vector>
 
 #include <omp.h>
-
-// From the nearer end, so that both ends are met.
-inline float interpolate(float from, float to, float weight) {
-  const float way = to - from;
-  return fabsf(weight) < 0.5f ? from + weight * way : to - way * (1.0f - weight);
-}
 
 // Of the differences from one of the values, so that no digits cancel.
 struct Spread {
@@ -129,9 +124,10 @@ extern "C" void mean_pool_run(
 }
 
 // mean(transpose3d) over dimensions (0, 2, 3, 4), rsqrt(add(variance(transpose3d), 1e-05)) over
-// dimensions (0, 2, 3, 4), lerp(running_mean, mean(transpose3d), 0.1) over dimensions (0, 2, 3, 4),
-// lerp(running_var, variance(transpose3d), 0.1) over dimensions (0, 2, 3, 4).
-namespace mean_variance_add_rsqrt_lerp_reduce {
+// dimensions (0, 2, 3, 4), add_scaled(mul(running_mean, 0.9), mean(transpose3d), 0.1) over
+// dimensions (0, 2, 3, 4), add_scaled(mul(running_var, 0.9), variance(transpose3d), 0.1) over
+// dimensions (0, 2, 3, 4).
+namespace mean_variance_add_rsqrt_mul_add_scaled_reduce {
 namespace {  // what others could replace when it is loaded would not be inlined
 
 constexpr int kColumns = 1;  // rows whose elements lie side by side
@@ -174,8 +170,8 @@ void finish(const Arguments& a, int64_t i, const State& state) {
   const float variance_2 = static_cast<float>(state.variance(a.length, 1.0));
   a.out_1[i] = mean;
   a.out_2[i] = 1.0f / std::sqrt(variance + 1e-05f);
-  a.out_3[i] = interpolate(running_mean, mean, 0.1f);
-  a.out_4[i] = interpolate(running_var, variance_2, 0.1f);
+  a.out_3[i] = running_mean * 0.9f + 0.1f * mean;
+  a.out_4[i] = running_var * 0.9f + 0.1f * variance_2;
 }
 
 // Elements side by side, which share an element of what repeats, or take neighbours.
@@ -199,12 +195,12 @@ void gather(const Arguments& a, int64_t row, int, int64_t begin, int64_t end, St
   }
 }
 }  // namespace
-}  // namespace mean_variance_add_rsqrt_lerp_reduce
+}  // namespace mean_variance_add_rsqrt_mul_add_scaled_reduce
 
-extern "C" void mean_variance_add_rsqrt_lerp_run(const float* transpose3d,
+extern "C" void mean_variance_add_rsqrt_mul_add_scaled_run(const float* transpose3d,
     const float* running_mean, const float* running_var, float* out_1, float* out_2, float* out_3,
     float* out_4, int64_t rows, int64_t length, int64_t inner, int64_t piece, int threads) {
-  using namespace mean_variance_add_rsqrt_lerp_reduce;
+  using namespace mean_variance_add_rsqrt_mul_add_scaled_reduce;
   const Arguments a = {transpose3d, running_mean, running_var, out_1, out_2, out_3, out_4, rows,
       length, inner, piece};
   // Few long rows are cut into slices, as many on any number of threads.
@@ -423,12 +419,13 @@ def _mean_pool(transpose3d: torch.Tensor) -> torch.Tensor:
     return out
 
 
-def _mean_variance_add_rsqrt_lerp(
+def _mean_variance_add_rsqrt_mul_add_scaled(
     transpose3d: torch.Tensor, running_mean: torch.Tensor, running_var: torch.Tensor,
 ) -> tuple[torch.Tensor, ...]:
     """Return mean(transpose3d) over dimensions (0, 2, 3, 4), rsqrt(add(variance(transpose3d),
-    1e-05)) over dimensions (0, 2, 3, 4), lerp(running_mean, mean(transpose3d), 0.1) over dimensions
-    (0, 2, 3, 4), lerp(running_var, variance(transpose3d), 0.1) over dimensions (0, 2, 3, 4)."""
+    1e-05)) over dimensions (0, 2, 3, 4), add_scaled(mul(running_mean, 0.9), mean(transpose3d), 0.1)
+    over dimensions (0, 2, 3, 4), add_scaled(mul(running_var, 0.9), variance(transpose3d), 0.1) over
+    dimensions (0, 2, 3, 4)."""
     given = (running_mean, running_var,)
     transpose3d = _readable("transpose3d", transpose3d, torch.float32)
     shape = transpose3d.shape
@@ -436,7 +433,8 @@ def _mean_variance_add_rsqrt_lerp(
     (kept, rows, length) = ((1, shape[1], 1, 1, 1), shape[1],
         shape[0] * shape[2] * shape[3] * shape[4])
     if length < 2:
-        raise ValueError("mean_variance_add_rsqrt_lerp: there are fewer than 2 elements to reduce")
+        raise ValueError(
+            "mean_variance_add_rsqrt_mul_add_scaled: there are fewer than 2 elements to reduce")
     running_mean = _readable("running_mean", running_mean, torch.float32, (rows,))
     running_var = _readable("running_var", running_var, torch.float32, (rows,))
     out_1 = transpose3d.new_empty(*kept)
@@ -446,7 +444,7 @@ def _mean_variance_add_rsqrt_lerp(
     if rows > 0:
         tensors = (transpose3d, running_mean, running_var, out_1, out_2, out_3, out_4)
         sizes = (rows, length, shape[1], shape[2:5].numel())
-        _launch("mean_variance_add_rsqrt_lerp", tensors, sizes)
+        _launch("mean_variance_add_rsqrt_mul_add_scaled", tensors, sizes)
     if out_3 is not given[0]:  # whose memory is not contiguous
         given[0].copy_(out_3)
     if out_4 is not given[1]:  # whose memory is not contiguous
@@ -493,7 +491,8 @@ class ModelNew(nn.Module):
         torch.ops.aten.add_.Tensor(bn.num_batches_tracked, 1)
         avg_pool3d_avg_pool3d_1 = _mean_pool(conv_transpose3d)
         (batch_norm_mean_1, batch_norm_rsqrt_5, _,
-            _) = _mean_variance_add_rsqrt_lerp(conv_transpose3d, bn.running_mean, bn.running_var)
+            _) = _mean_variance_add_rsqrt_mul_add_scaled(conv_transpose3d, bn.running_mean,
+            bn.running_var)
         return _sub_mul_add_mean_pool(avg_pool3d_avg_pool3d_1, batch_norm_mean_1,
             batch_norm_rsqrt_5, bn.weight.view([-1, 1, 1, 1]), bn.bias.view([-1, 1, 1, 1]))
 

@@ -2,7 +2,7 @@
 # problem: log_softmax
 # source: log_softmax.yaml (sha256 172b4fab7bdefbfe)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 7f092c9f97e3d837)
+# templates: frame/head.py.jinja (sha256 056460de4ddf9ff6)
 # schedule: batch=512 slice=16384
 # render again: kernelgen render log_softmax --backend cpp
 """logarithm of softmax along dimension 1.

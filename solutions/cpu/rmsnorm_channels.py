@@ -2,7 +2,7 @@
 # problem: rmsnorm_channels
 # source: rmsnorm_channels.yaml (sha256 7dc3d2fe3c93381d)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 359236daee6afd48)
+# templates: frame/head.py.jinja (sha256 627e25a76a0bcdd0)
 # render again: kernelgen render rmsnorm_channels --backend cpp
 """RMSNorm over the channels of each pixel, without a weight.
 

@@ -2,14 +2,13 @@
 # problem: rmsnorm_gradients
 # source: rmsnorm_gradients.yaml (sha256 7362f8856345bc2e)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 a263111f2c4a70c4)
+# templates: frame/head.py.jinja (sha256 603bbd2776431732)
 # render again: kernelgen render rmsnorm_gradients --backend cpp --gradients
 """RMSNorm with a weight, forward and backward.
 
-1. rsqrt(add(mean(pow_2(x)), 1e-05)) over dimensions (1), mean(pow_2(x)) over dimensions (1).
-2. mul(mul(x, rsqrt), weight), element by element.
-3. sum(mul(upstream, mul(x, rsqrt(add(mean, 1e-05))))) over dimensions (0).
-4. add(mul(mul(upstream, weight), rsqrt(add(mean, 1e-05))), mul(mul(mul(mul(sum(mul(mul(upstream,
+1. mul(mul(x, rsqrt(add(mean(pow_2(x)), 1e-05))), weight); what memory holds is read once.
+2. sum(mul(upstream, mul(x, rsqrt(add(mean, 1e-05))))) over dimensions (0).
+3. add(mul(mul(upstream, weight), rsqrt(add(mean, 1e-05))), mul(mul(mul(mul(sum(mul(mul(upstream,
    weight), x)), -0.5), pow_3(rsqrt(add(mean, 1e-05)))), 0.00195312), mul(pow_1(x), 2))); what
    memory holds is read once.
 
@@ -54,97 +53,84 @@ struct Sum {
   void merge(const Sum& other) { total += other.total; }
 };
 
-// rsqrt(add(mean(pow_2(x)), 1e-05)) over dimensions (1), mean(pow_2(x)) over dimensions (1).
-namespace pow_2_mean_add_rsqrt_reduce {
-namespace {  // what others could replace when it is loaded would not be inlined
+// mul(mul(x, rsqrt(add(mean(pow_2(x)), 1e-05))), weight).
+// Its segments are runs of `length` elements, `inner` apart.
+namespace pow_2_mean_add_rsqrt_segment {
 
-constexpr int kColumns = 1;  // rows whose elements lie side by side
-constexpr int kChunk = 256;
+constexpr int kLanes = 16;  // segments side by side in memory, or shares of one that is a run of it
 
-struct Arguments {
-  const float* x;
-  float* out_1;
-  float* out_2;
-  int64_t rows, length;
-};
+// Where the run after that of a position begins.
+inline int64_t next_run(int64_t at, int64_t run) { return at - at % run + run; }
 
-float computed(float x) {
-  return square(x);
-}
+}  // namespace pow_2_mean_add_rsqrt_segment
 
-float value_at(const Arguments& a, int64_t i) {
-  return computed(a.x[i]);
-}
-using State = Sum;
-
-State nothing(const Arguments& a, bool any, int64_t begin) {
-  return {0.0};
-}
-
-void finish(const Arguments& a, int64_t i, const State& state) {
-  const float mean = static_cast<float>(state.total / a.length);
-  a.out_1[i] = 1.0f / std::sqrt(mean + 1e-05f);
-  a.out_2[i] = mean;
-}
-
-void gather(const Arguments& a, int64_t row, int, int64_t begin, int64_t end, State* state) {
-  *state = nothing(a, a.length > 0, row * a.length);
-  float v[kChunk];
-  for (int64_t at = begin; at < end; at += kChunk) {
-    const int some = static_cast<int>(std::min<int64_t>(kChunk, end - at));
-    for (int j = 0; j < some; ++j) v[j] = value_at(a, row * a.length + at + j);
-    state->add(v, some, at, 1);
-  }
-}
-}  // namespace
-}  // namespace pow_2_mean_add_rsqrt_reduce
-
-extern "C" void pow_2_mean_add_rsqrt_run(const float* x, float* out_1, float* out_2, int64_t rows,
-    int64_t length, int threads) {
-  using namespace pow_2_mean_add_rsqrt_reduce;
-  const Arguments a = {x, out_1, out_2, rows, length};
-  // Few long rows are cut into slices, as many on any number of threads.
-  const int64_t tiles = (rows + kColumns - 1) / kColumns;
-  const int64_t slices = std::max<int64_t>(1, std::min<int64_t>(64 / tiles, length / 4096));
-  const int64_t size = (length + slices - 1) / slices;
-  std::vector<State> states(rows * slices);
-#pragma omp parallel for num_threads(threads) schedule(static)
-  for (int64_t one = 0; one < tiles * slices; ++one) {
-    const int64_t row = one / slices * kColumns, slice = one % slices;
-    const int count = static_cast<int>(std::min<int64_t>(kColumns, rows - row));
-    const int64_t begin = slice * size, end = std::min(begin + size, length);
-    gather(a, row, count, begin, end, &states[slice * rows + row]);
-  }
-  for (int64_t slice = 1; slice < slices; ++slice) {
-    for (int64_t row = 0; row < rows; ++row) states[row].merge(states[slice * rows + row]);
-  }
-#pragma omp parallel for num_threads(threads) schedule(static) if (rows > 4096)
-  for (int64_t row = 0; row < rows; ++row) finish(a, row, states[row]);
-}
-
-// mul(mul(x, rsqrt), weight), element by element.
-extern "C" void mul_run(
-    const float* x, const float* rsqrt, const float* weight, float* out, int64_t count,
-    int64_t rsqrt_inner, int64_t rsqrt_size,
+extern "C" void pow_2_mean_add_rsqrt_run(
+    const float* x, const float* weight, float* out, float* out_2,
+    int64_t segments, int64_t length, int64_t inner,
     int64_t weight_inner, int64_t weight_size,
     int threads) {
-  // Neighbours that share an element of what repeats, or take one after the other.
-  const int64_t run = std::min<int64_t>({count, rsqrt_size == 1 ? INT64_MAX : rsqrt_inner,
-      weight_size});
-  constexpr int64_t kPiece = 4096;
-  const int64_t pieces = (run + kPiece - 1) / kPiece;  // of a run
-  const int64_t runs = run == 0 ? 0 : count / run;
+  using namespace pow_2_mean_add_rsqrt_segment;
+  const int64_t tiles = (inner + kLanes - 1) / kLanes;
+  const int64_t step = inner == 1 ? kLanes : inner;
+  const int64_t rounds = inner == 1 ? (length + kLanes - 1) / kLanes : length;
 #pragma omp parallel for num_threads(threads) schedule(static)
-  for (int64_t piece = 0; piece < runs * pieces; ++piece) {
-    const int64_t begin = piece / pieces * run + piece % pieces * kPiece;
-    const int64_t end = std::min(begin + kPiece, (piece / pieces + 1) * run);
-    const float rsqrt_i = rsqrt[begin / rsqrt_inner % rsqrt_size];
-    const int64_t weight_at = begin / weight_inner % weight_size - begin;
+  for (int64_t tile = 0; tile < segments / inner * tiles; ++tile) {
+    const int64_t row = tile / tiles * length * inner, first = row + tile % tiles * kLanes;
+    const int64_t end = row + (inner == 1 ? length : inner);
+    double s_sum[kLanes];
+    std::fill_n(s_sum, kLanes, 0.0);
+    for (int64_t round = 0; round < rounds; ++round) {
+      const int64_t start = first + round * step;
+      const int width = static_cast<int>(std::min<int64_t>(kLanes, end - (inner == 1 ?
+          start : first)));
 #pragma omp simd
-    for (int64_t i = begin; i < end; ++i) {
-      const float x_i = x[i];
-      const float weight_i = weight[weight_at + i];
-      out[i] = x_i * rsqrt_i * weight_i;
+      for (int j = 0; j < width; ++j) {
+        const int64_t i = start + j;
+        const float x_i = x[i];
+        const float value = square(x_i);
+        s_sum[j] += value;
+      }
+    }
+    for (int j = 1; inner == 1 && j < kLanes; ++j) {
+      s_sum[0] = s_sum[0] + s_sum[j];
+    }
+    if (inner == 1) std::fill_n(s_sum, kLanes, s_sum[0]);
+    float o_rsqrt_2[kLanes], o_mean_2[kLanes];
+    for (int j = 0; j < kLanes; ++j) {
+      o_rsqrt_2[j] = 1.0f / std::sqrt(double(s_sum[j] / length) + 1e-05f);
+      o_mean_2[j] = double(s_sum[j] / length);
+      const int64_t column = tile % tiles * kLanes + j;
+      if (column >= inner) continue;
+      out_2[tile / tiles * inner + column] = o_mean_2[j];
+    }
+    for (int64_t start = first; inner == 1 && start < end;) {
+      int64_t stop = end;  // of neighbours that go with one element of what repeats, or neighbours
+      stop = std::min(stop, next_run(start, weight_size));
+      const int64_t weight_at = start / weight_inner % weight_size - start;
+      const float rsqrt_2 = o_rsqrt_2[0];
+      const float mean_2 = o_mean_2[0];
+#pragma omp simd
+      for (int64_t i = start; i < stop; ++i) {
+        const float x_i = x[i];
+        const float weight_i = weight[weight_at + i];
+        out[i] = x_i * rsqrt_2 * weight_i;
+      }
+      start = stop;
+    }
+    if (inner == 1) continue;
+    for (int64_t round = 0; round < rounds; ++round) {
+      const int64_t start = first + round * step;
+      const int width = static_cast<int>(std::min<int64_t>(kLanes, end - (inner == 1 ?
+          start : first)));
+#pragma omp simd
+      for (int j = 0; j < width; ++j) {
+        const int64_t i = start + j;
+        const float rsqrt_2 = o_rsqrt_2[j];
+        const float mean_2 = o_mean_2[j];
+        const float x_i = x[i];
+        const float weight_i = weight[i / weight_inner % weight_size];
+        out[i] = x_i * rsqrt_2 * weight_i;
+      }
     }
   }
 }
@@ -457,31 +443,21 @@ def _asked(ctx: torch.autograd.function.FunctionCtx, gradients: list) -> tuple[o
     return tuple(one if asked else None for one, asked in zip(gradients, ctx.needs_input_grad))
 
 
-def _pow_2_mean_add_rsqrt(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    """Return rsqrt(add(mean(pow_2(x)), 1e-05)) over dimensions (1), mean(pow_2(x)) over dimensions
-    (1)."""
-    x = _readable("x", x, torch.float32)
-    shape = x.shape
+def _pow_2_mean_add_rsqrt(x: torch.Tensor, weight: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """Return mul(mul(x, rsqrt(add(mean(pow_2(x)), 1e-05))), weight)."""
+    shape = _broadcast(x.shape, weight.shape)
+    _expect("the shape of x", x.shape, shape)
+    x = _readable("x", x, torch.float32, shape)
+    _, repeats, (weight,) = _read(shape, ((-1, 0),), (torch.float32,) * 1, "weight", weight)
     _expect("the number of dimensions", len(shape), 2)
-    kept, rows, length = ((shape[0], 1), shape[0], shape[1])
-    out_1 = x.new_empty(*kept)
-    out_2 = x.new_empty(*kept)
-    if rows > 0:
-        tensors = (x, out_1, out_2)
-        sizes = (rows, length)
-        _launch("pow_2_mean_add_rsqrt", tensors, sizes)
-    return out_1, out_2
-
-
-def _mul(x: torch.Tensor, rsqrt: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-    """Return mul(mul(x, rsqrt), weight)."""
-    shape, repeats, (x, rsqrt, weight) = _read(None, ((), (-2, -1), (-1, 0)), (torch.float32,) * 3,
-        "x rsqrt weight", x, rsqrt, weight)
+    length, inner = shape[1:2].numel(), shape[2:].numel()
     out = torch.empty_like(x)
-    if shape.numel() > 0:
-        tensors = (x, rsqrt, weight, out)
-        _launch("mul", tensors, (shape.numel(), *repeats))
-    return out
+    out_2 = x.new_empty(*shape[:1], 1, *shape[2:])
+    if out_2.numel() > 0:
+        sizes = (out_2.numel(), length, inner, *repeats)
+        tensors = (x, weight, out, out_2)
+        _launch("pow_2_mean_add_rsqrt", tensors, sizes)
+    return out, out_2
 
 
 def _add_rsqrt_mul_sum(upstream: torch.Tensor, x: torch.Tensor, mean: torch.Tensor) -> torch.Tensor:
@@ -528,8 +504,7 @@ class _Differentiated(torch.autograd.Function):
     @staticmethod
     def forward(ctx: torch.autograd.function.FunctionCtx, *given: object) -> object:
         (p_weight, x,) = given
-        (rsqrt, mean) = _pow_2_mean_add_rsqrt(x)
-        mul_1 = _mul(x, rsqrt, p_weight)
+        (mul_1, mean) = _pow_2_mean_add_rsqrt(x, p_weight)
         return _left(ctx, [mul_1], [True], [p_weight, x, mean], [])
 
     @staticmethod

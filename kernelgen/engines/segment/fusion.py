@@ -1,5 +1,6 @@
 """A reduction and a map of the same elements as one segment."""
 
+from collections.abc import Sequence
 from math import prod
 
 import msgspec
@@ -8,7 +9,7 @@ from kernelgen.engines.architectures import Architecture
 from kernelgen.engines.body import operand_of
 from kernelgen.engines.epilogue import Renaming
 from kernelgen.engines.map import Map
-from kernelgen.engines.naming import SUMS
+from kernelgen.engines.naming import SUMS, Names
 from kernelgen.engines.reduce.record import Reduce
 from kernelgen.engines.rows import FLOATS
 from kernelgen.engines.segment.record import Segment
@@ -28,6 +29,22 @@ def segment_of_both(first: Reduce, second: Map, arch: Architecture | None) -> Se
         first, second = _with_late_epilogue(first, second)
     segment = _segment(first, second)
     return segment if segment is not None and _fits(segment, arch) else None
+
+
+def with_numbers_left(segment: Segment, results: Sequence[Result]) -> Segment | None:
+    """Return a segment whose kernel, of the way `held`, leaves numbers of the outcome as well."""
+    made = {*(a.name for a in segment.accumulators), *(step.name for step in segment.epilogue)}
+    known = {of: name for name, of in segment.outcome.items()}
+    names = Names(SUMS, *names_in(segment))
+    outcome, left = dict(segment.outcome), list(segment.results)
+    for result in results:
+        if result.of not in made or result.type.dtype != "float32":
+            return None
+        name = known.get(result.of) or names.local(result.value)
+        outcome[name] = result.of
+        left.append(msgspec.structs.replace(result, of=name))
+    both = msgspec.structs.replace(segment, outcome=outcome, results=tuple(left))
+    return both if _fits(both, None) else None
 
 
 def _is_segment(stage: Reduce) -> bool:

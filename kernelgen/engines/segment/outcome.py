@@ -21,7 +21,9 @@ def segment_names(
     given, extent = names_of(stage, backend, operands), stage.extent
     weights = () if extent is None else extent.weights
     others = (o for o in stage.operands if o.name not in weights)
+    left = [{"name": f"out_{n}", "of": r.of} for n, r in enumerate(stage.results[1:], 2)]
     return given | {
+        "left": left,
         "spread": sorted((o for o in operands if o.repeats), key=lambda o: o.name not in weights),
         "formula": formula_of(stage),
         "extent": extent,
@@ -33,6 +35,7 @@ def segment_names(
         "signature": [
             *(f"const {o.c_type}* {o.name}" for o in given["tensors"]),
             f"{given['out_type']}* out" + ", void* workspace" * has_workspace,
+            *(f"float* {one['name']}" for one in left),
             *(f"float {o.name}" for o in given["numbers"]),
         ],
     }

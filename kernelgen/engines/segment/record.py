@@ -82,6 +82,11 @@ class Segment(Kernel, frozen=True, kw_only=True, tag="segment"):
         """Operands that the map reads as what is gathered does."""
         return tuple(o for o in self.operands if o.name in self.kept)
 
+    @property
+    def handed_on(self) -> tuple[str, ...]:
+        """The result that has all elements; others have one for each segment."""
+        return (self.result.value,)
+
     def followed_by(self, operands: tuple[Operand, ...], steps: tuple[Step, ...]) -> Kernel:
         """Return a segment whose map goes on with steps, which read further operands."""
         operands, after = (*self.operands, *operands), (*self.after, *steps)

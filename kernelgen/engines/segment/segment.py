@@ -1,6 +1,6 @@
 """A segment: a reduction and a map of the same elements."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -19,14 +19,14 @@ from kernelgen.engines.schedule import (
     RingSchedule,
     Schedule,
 )
-from kernelgen.engines.segment.fusion import segment_of_both
+from kernelgen.engines.segment.fusion import segment_of_both, with_numbers_left
 from kernelgen.engines.segment.held import held_text
 from kernelgen.engines.segment.one_pass import one_pass_text
 from kernelgen.engines.segment.outcome import formula_of
 from kernelgen.engines.segment.record import Segment
 from kernelgen.engines.segment.ways import ROW, vector_of, way_of
 from kernelgen.engines.segment.whole import segment_of
-from kernelgen.engines.stage import Kernel
+from kernelgen.engines.stage import Kernel, Result
 from kernelgen.engines.text.reading import VECTOR
 from kernelgen.engines.text.stage_text import StageText
 from kernelgen.graph.graph import Node, TensorType
@@ -62,6 +62,10 @@ class SegmentEngine(Engine[Segment]):
         kinds.add(second.result.type.dtype)
         takes = kinds <= FLOATS or first.length <= ROW
         return with_epilogue(first, second, others) if takes else ()
+
+    def leaving(self, stage: Segment, results: Sequence[Result]) -> Segment | None:
+        """Return a segment that leaves numbers of its outcome in memory as well."""
+        return with_numbers_left(stage, results)
 
     def with_way(self, stage: Segment, arch: Architecture | None) -> Segment:
         """Return a segment held as suits an architecture."""

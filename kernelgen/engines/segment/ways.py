@@ -36,6 +36,7 @@ def statistics_of(segment: Segment) -> Statistics | None:
     kinds_of_values = {o.type.dtype for o in others if not o.is_number}
     if (
         segment.inner != 1
+        or segment.results[1:]
         or len(segment.kept) != 1
         or len({a.of for a in segment.accumulators}) != 1
         or read.intersection(o.name for o in others)
