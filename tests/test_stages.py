@@ -484,6 +484,7 @@ def made(
     return Planned(problem, backend, compiled, device)
 
 
+@pytest.mark.filterwarnings("ignore:.*degrees of freedom")  # torch's, of one value
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("sample", SAMPLES)
 def test_a_stage_gives_what_torch_gives(
