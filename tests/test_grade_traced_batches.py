@@ -84,6 +84,17 @@ def test_threads_that_mostly_lose_their_turns_on_a_busy_cpu_have_one_quick_batch
     assert isinstance(traced("cpu", machine), Trace)
 
 
+@pytest.mark.parametrize(("device", "most"), [("cpu", 60), ("cuda", 6)])
+@pytest.mark.parametrize("call_ms", [0.0, 1e-3])
+def test_calls_that_take_next_to_nothing_are_not_traced_for_ever(
+    device: str, most: int, call_ms: float
+) -> None:
+    machine = Machine(20.0)
+
+    assert isinstance(traced(device, machine, call_ms), str)
+    assert len(machine.calls) == 1 + most
+
+
 def test_a_batch_of_slow_calls_does_not_take_for_ever() -> None:
     machine = Machine(500.0)
 
