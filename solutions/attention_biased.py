@@ -2,7 +2,7 @@
 # problem: attention_biased
 # source: attention_biased.yaml (sha256 50dde9837f663202)
 # backend: cuda, sm_90a
-# templates: frame/head.py.jinja (sha256 03a53b349b743850)
+# templates: frame/head.py.jinja (sha256 2bcf2a3495e0f9bf)
 # render again: kernelgen render attention_biased
 """softmax of the biased scores of queries and keys, times the values.
 

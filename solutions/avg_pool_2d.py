@@ -2,7 +2,7 @@
 # problem: avg_pool_2d
 # source: avg_pool_2d.yaml (sha256 7bbe988d5860cc67)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 a0db423ad1bd5c72)
+# templates: frame/head.py.jinja (sha256 593fabb461af9111)
 # render again: kernelgen render avg_pool_2d
 """2-D average pooling of windows side by side.
 

@@ -2,7 +2,7 @@
 # problem: avg_pool_3d
 # source: avg_pool_3d.yaml (sha256 f134706dee0657fe)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 a0db423ad1bd5c72)
+# templates: frame/head.py.jinja (sha256 593fabb461af9111)
 # render again: kernelgen render avg_pool_3d
 """3-D average pooling with padding and stride 2.
 

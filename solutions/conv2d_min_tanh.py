@@ -2,7 +2,7 @@
 # problem: conv2d_min_tanh
 # source: conv2d_min_tanh.yaml (sha256 378ee22ce3319253)
 # backend: cuda, sm_90a
-# templates: frame/head.py.jinja (sha256 4b6fa7c3834631d2)
+# templates: frame/head.py.jinja (sha256 0f056530ec29662c)
 # render again: kernelgen render conv2d_min_tanh
 """2-D convolution, the minimum of each pixel's channels, then tanh twice.
 

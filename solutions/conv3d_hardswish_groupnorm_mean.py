@@ -2,7 +2,7 @@
 # problem: conv3d_hardswish_groupnorm_mean
 # source: conv3d_hardswish_groupnorm_mean.yaml (sha256 a01333b2b5559688)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 d0f3ecab50f2f127)
+# templates: frame/head.py.jinja (sha256 670ef53e9e864f43)
 # identities: the mean before sub, mul, add
 # render again: kernelgen render conv3d_hardswish_groupnorm_mean
 """3-D convolution, hardswish, GroupNorm, then the mean of each channel.
@@ -131,7 +131,7 @@ struct Spread {
 // Returns the state of the lane of the warp whose number differs in this bit.
 template <typename State>
 __device__ State state_of(const State& own, int bit) {
-  unsigned words[sizeof(State) / sizeof(unsigned)];
+  unsigned words[(sizeof(State) + sizeof(unsigned) - 1) / sizeof(unsigned)];  // one if it is empty
   memcpy(words, &own, sizeof(State));
 #pragma unroll
   for (unsigned& word : words) word = __shfl_xor_sync(0xffffffff, word, bit);

@@ -2,7 +2,7 @@
 # problem: conv_transpose3d_batchnorm_pool
 # source: conv_transpose3d_batchnorm_pool.yaml (sha256 af34f9b06022f5b2)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 a521adc7fb3097c1)
+# templates: frame/head.py.jinja (sha256 fe00307b8dc6e04e)
 # identities: the mean before sub, mul, add
 # render again: kernelgen render conv_transpose3d_batchnorm_pool
 """3-D transposed convolution of stride 2, BatchNorm3d in training mode, two mean pools.
@@ -99,7 +99,7 @@ struct Spread {
 // Returns the state of the lane of the warp whose number differs in this bit.
 template <typename State>
 __device__ State state_of(const State& own, int bit) {
-  unsigned words[sizeof(State) / sizeof(unsigned)];
+  unsigned words[(sizeof(State) + sizeof(unsigned) - 1) / sizeof(unsigned)];  // one if it is empty
   memcpy(words, &own, sizeof(State));
 #pragma unroll
   for (unsigned& word : words) word = __shfl_xor_sync(0xffffffff, word, bit);

@@ -2,7 +2,7 @@
 # problem: conv_transpose3d_softmax
 # source: conv_transpose3d_softmax.yaml (sha256 65753bcb639cf794)
 # backend: cuda, sm_90a
-# templates: frame/head.py.jinja (sha256 4b6fa7c3834631d2)
+# templates: frame/head.py.jinja (sha256 0f056530ec29662c)
 # render again: kernelgen render conv_transpose3d_softmax
 """3-D transposed convolution of stride 2, softmax of the channels, then sigmoid.
 

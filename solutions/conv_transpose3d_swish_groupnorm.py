@@ -2,7 +2,7 @@
 # problem: conv_transpose3d_swish_groupnorm
 # source: conv_transpose3d_swish_groupnorm.yaml (sha256 02647484576f3b6e)
 # backend: cuda, sm_90a
-# templates: frame/head.py.jinja (sha256 d0f3ecab50f2f127)
+# templates: frame/head.py.jinja (sha256 670ef53e9e864f43)
 # render again: kernelgen render conv_transpose3d_swish_groupnorm
 """3-D transposed convolution of stride 2, swish, GroupNorm, then hardswish.
 
@@ -159,7 +159,7 @@ struct Spread {
 // Returns the state of the lane of the warp whose number differs in this bit.
 template <typename State>
 __device__ State state_of(const State& own, int bit) {
-  unsigned words[sizeof(State) / sizeof(unsigned)];
+  unsigned words[(sizeof(State) + sizeof(unsigned) - 1) / sizeof(unsigned)];  // one if it is empty
   memcpy(words, &own, sizeof(State));
 #pragma unroll
   for (unsigned& word : words) word = __shfl_xor_sync(0xffffffff, word, bit);

@@ -2,7 +2,7 @@
 # problem: cross_entropy
 # source: cross_entropy.yaml (sha256 18b6f2a2254b92b5)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 d8998e77e2ebeb8b)
+# templates: frame/head.py.jinja (sha256 500487ffa5a3bfd3)
 # render again: kernelgen render cross_entropy
 """cross entropy of logits and class indices.
 
@@ -91,7 +91,7 @@ struct SumExp {
 // Returns the state of the lane of the warp whose number differs in this bit.
 template <typename State>
 __device__ State state_of(const State& own, int bit) {
-  unsigned words[sizeof(State) / sizeof(unsigned)];
+  unsigned words[(sizeof(State) + sizeof(unsigned) - 1) / sizeof(unsigned)];  // one if it is empty
   memcpy(words, &own, sizeof(State));
 #pragma unroll
   for (unsigned& word : words) word = __shfl_xor_sync(0xffffffff, word, bit);

@@ -2,7 +2,7 @@
 # problem: cumprod
 # source: cumprod.yaml (sha256 0537db9810ef38a6)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 7029f266df4607dc)
+# templates: frame/head.py.jinja (sha256 c705d74b88d28fa1)
 # render again: kernelgen render cumprod
 """cumulative product along dimension 1.
 

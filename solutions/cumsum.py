@@ -2,7 +2,7 @@
 # problem: cumsum
 # source: cumsum.yaml (sha256 d581445454dc1d81)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 7029f266df4607dc)
+# templates: frame/head.py.jinja (sha256 c705d74b88d28fa1)
 # render again: kernelgen render cumsum
 """cumulative sum along dimension 1.
 

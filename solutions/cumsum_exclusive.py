@@ -2,7 +2,7 @@
 # problem: cumsum_exclusive
 # source: cumsum_exclusive.yaml (sha256 ad86ee2648263b07)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 7029f266df4607dc)
+# templates: frame/head.py.jinja (sha256 c705d74b88d28fa1)
 # render again: kernelgen render cumsum_exclusive
 """cumulative sum along dimension 1 without the element itself.
 

@@ -2,7 +2,7 @@
 # problem: cumsum_reverse
 # source: cumsum_reverse.yaml (sha256 d46a1aa8e07eb854)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 7029f266df4607dc)
+# templates: frame/head.py.jinja (sha256 c705d74b88d28fa1)
 # render again: kernelgen render cumsum_reverse
 """cumulative sum along dimension 1 from its end.
 

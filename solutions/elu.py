@@ -2,7 +2,7 @@
 # problem: elu
 # source: elu.yaml (sha256 8c40ad8e7d286909)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 f0f56574ac78e458)
+# templates: frame/head.py.jinja (sha256 0d8950fa0f80fb9d)
 # render again: kernelgen render elu
 """ELU, element by element.
 

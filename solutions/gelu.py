@@ -2,7 +2,7 @@
 # problem: gelu
 # source: gelu.yaml (sha256 d257a677875d4570)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 9667fff13177c3b4)
+# templates: frame/head.py.jinja (sha256 2c95b1e4e0401db7)
 # render again: kernelgen render gelu
 """GELU by erf, element by element.
 

@@ -2,7 +2,7 @@
 # problem: instancenorm_3d
 # source: instancenorm_3d.yaml (sha256 5702e9eb5e41c361)
 # backend: cuda, sm_90a
-# templates: frame/head.py.jinja (sha256 e22fe15bac10b822)
+# templates: frame/head.py.jinja (sha256 460b2097e84dca31)
 # schedule: sets=2 workers=256 vectors=4 slots=14 ahead=4 listeners=2
 # render again: kernelgen render instancenorm_3d
 """InstanceNorm3d with a per-channel affine map, without running statistics.

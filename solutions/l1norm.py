@@ -2,7 +2,7 @@
 # problem: l1norm
 # source: l1norm.yaml (sha256 6a92a3b321762e46)
 # backend: cuda, sm_90a
-# templates: frame/head.py.jinja (sha256 f97ed0c486614977)
+# templates: frame/head.py.jinja (sha256 5382af3bd4a75109)
 # schedule: sets=2 workers=256 vectors=5 slots=11 ahead=4 listeners=1
 # render again: kernelgen render l1norm
 """x divided by the mean of |x| along dimension 1.

@@ -2,7 +2,7 @@
 # problem: l2norm
 # source: l2norm.yaml (sha256 e76cc56ae7bc3a30)
 # backend: cuda, sm_90a
-# templates: frame/head.py.jinja (sha256 f97ed0c486614977)
+# templates: frame/head.py.jinja (sha256 5382af3bd4a75109)
 # schedule: sets=2 workers=256 vectors=5 slots=11 ahead=4 listeners=1
 # render again: kernelgen render l2norm
 """x divided by its Euclidean norm along dimension 1.

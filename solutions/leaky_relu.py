@@ -2,7 +2,7 @@
 # problem: leaky_relu
 # source: leaky_relu.yaml (sha256 0a4ee2db4b95fe4c)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 f0f56574ac78e458)
+# templates: frame/head.py.jinja (sha256 0d8950fa0f80fb9d)
 # render again: kernelgen render leaky_relu
 """LeakyReLU, element by element.
 

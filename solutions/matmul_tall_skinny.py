@@ -2,7 +2,7 @@
 # problem: matmul_tall_skinny
 # source: matmul_tall_skinny.yaml (sha256 cc3f68b3c9a78e7e)
 # backend: cuda, sm_90a
-# templates: frame/head.py.jinja (sha256 1a3addd46c11c7b0)
+# templates: frame/head.py.jinja (sha256 6a0a1738abce2d91)
 # render again: kernelgen render matmul_tall_skinny
 """Product of a tall and a wide matrix.
 
@@ -71,6 +71,9 @@ struct Halves {
   __half* hi;          // (batches, rows, kPadded), 0 beyond the depth
   __half* lo;          // behind hi
 };
+
+// Of products whose epilogue reads nothing that repeats.
+template <class A> __device__ int64_t line_of(const A&, int64_t line) { return line; }
 
 // The general kernel: fp32 on CUDA cores, for any sizes, strides and alignment. A block copies the
 // rows and columns of its tile to shared memory, stage by stage and value by value, so that lanes
@@ -191,19 +194,25 @@ template <class A> __device__ void store_tile(
   float* out = partial_sums == nullptr ? a.out : partial_sums;
   const bool vectors = a.b.rows % 4 == 0 && aligned(out);
 #pragma unroll
-  for (int i = 0; i < kResults; ++i) {
-    const int64_t row = tile.row + row_of(i / kSide);
-    const int64_t column = tile.column + column_of(i % kSide);
-    if (row >= a.a.rows || column >= a.b.rows) continue;
-    const int64_t position = (tile.strip * a.a.rows + row) * a.b.rows + column;
-    if (partial_sums == nullptr) {
-      const float bias = a.bias == nullptr ? 0.0f : __ldg(a.bias + column);
-      totals[i] = finish(a, position, column, totals[i], bias);
+  for (int first = 0; first < kResults; first += kSide) {
+    const int64_t row = tile.row + row_of(first / kSide);
+    if (row >= a.a.rows) continue;
+    const int64_t number = tile.strip * a.a.rows + row;
+    const auto line = line_of(a, number);
+#pragma unroll
+    for (int i = first; i < first + kSide; ++i) {
+      const int64_t column = tile.column + column_of(i % kSide);
+      if (column >= a.b.rows) continue;
+      const int64_t position = number * a.b.rows + column;
+      if (partial_sums == nullptr) {
+        const float bias = a.bias == nullptr ? 0.0f : __ldg(a.bias + column);
+        totals[i] = finish(a, line, position, column, totals[i], bias);
+      }
+      if (!vectors) out[position] = totals[i];
+      if (!vectors || i % 4 != 3) continue;
+      *reinterpret_cast<float4*>(out + position - 3) =
+          make_float4(totals[i - 3], totals[i - 2], totals[i - 1], totals[i]);
     }
-    if (!vectors) out[position] = totals[i];
-    if (!vectors || i % 4 != 3) continue;
-    *reinterpret_cast<float4*>(out + position - 3) =
-        make_float4(totals[i - 3], totals[i - 2], totals[i - 1], totals[i]);
   }
 }
 
@@ -254,7 +263,8 @@ template <class A> __global__ void __launch_bounds__(kThreads)
   for (int64_t share = 0; share < shares; ++share) sum += partial_sums[share * count + at];
   const int64_t column = at % a.b.rows;
   const float bias = a.bias == nullptr ? 0.0f : __ldg(a.bias + column);
-  a.out[at] = finish(a, at, column, static_cast<float>(sum), bias);
+  const auto line = line_of(a, at / a.b.rows);
+  a.out[at] = finish(a, line, at, column, static_cast<float>(sum), bias);
 }
 
 // An odd number: the tiles of one wide row, at regular distances, go to different blocks.
@@ -307,8 +317,9 @@ struct Arguments {
   Halves halves_a, halves_b;  // null where the general kernel computes all of out
 };
 
-// Maps the sum of the element at `at` of out, which is in this column.
-__device__ float finish(const Arguments& a, int64_t at, int64_t column, float sum, float bias) {
+// Maps the sum of the element at `at` of out, which is in this line and column.
+__device__ float finish(const Arguments& a, int64_t /* line */, int64_t at, int64_t column,
+    float sum, float bias) {
   return sum + bias;
 }
 
@@ -513,6 +524,7 @@ __device__ void put_sums(
       const int row = 2 * pair + e;
       const int64_t at = position + row * int64_t{kColumns};
       if (!kWhole && row >= rows_left) continue;
+      const auto line = line_of(a, at / kColumns);
       float values[kQuad];
 #pragma unroll
       for (int k = 0; k < kQuad; ++k) {
@@ -520,7 +532,8 @@ __device__ void put_sums(
         // The smaller factor first, so that nothing overflows on the way.
         const float smaller = fminf(of_rows[row], columns[k].inverse);
         const float larger = fmaxf(of_rows[row], columns[k].inverse);
-        values[k] = finish(a, at + k, (at + k) % kColumns, sum * smaller * larger, columns[k].bias);
+        const int64_t column = (at + k) % kColumns;
+        values[k] = finish(a, line, at + k, column, sum * smaller * larger, columns[k].bias);
       }
       __stcs(reinterpret_cast<float4*>(a.out + at),
              make_float4(values[0], values[1], values[2], values[3]));

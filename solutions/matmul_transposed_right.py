@@ -2,7 +2,7 @@
 # problem: matmul_transposed_right
 # source: matmul_transposed_right.yaml (sha256 4e5a22fc58b44fb0)
 # backend: cuda, sm_90a
-# templates: frame/head.py.jinja (sha256 1a3addd46c11c7b0)
+# templates: frame/head.py.jinja (sha256 6a0a1738abce2d91)
 # schedule: tile_columns=128 group_rows=8
 # render again: kernelgen render matmul_transposed_right
 """Product of a matrix and the transpose of another.
@@ -101,6 +101,9 @@ cudaError_t launch_kernel(
   if (cluster > 0) cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1);
   return cudaLaunchKernelEx(&config, kernel, arguments...);
 }
+
+// Of products whose epilogue reads nothing that repeats.
+template <class A> __device__ int64_t line_of(const A&, int64_t line) { return line; }
 
 // The general kernel: fp32 on CUDA cores, for any sizes, strides and alignment. A block copies the
 // rows and columns of its tile to shared memory, stage by stage and value by value, so that lanes
@@ -221,19 +224,25 @@ template <class A> __device__ void store_tile(
   float* out = partial_sums == nullptr ? a.out : partial_sums;
   const bool vectors = a.b.rows % 4 == 0 && aligned(out);
 #pragma unroll
-  for (int i = 0; i < kResults; ++i) {
-    const int64_t row = tile.row + row_of(i / kSide);
-    const int64_t column = tile.column + column_of(i % kSide);
-    if (row >= a.a.rows || column >= a.b.rows) continue;
-    const int64_t position = (tile.strip * a.a.rows + row) * a.b.rows + column;
-    if (partial_sums == nullptr) {
-      const float bias = a.bias == nullptr ? 0.0f : __ldg(a.bias + column);
-      totals[i] = finish(a, position, column, totals[i], bias);
+  for (int first = 0; first < kResults; first += kSide) {
+    const int64_t row = tile.row + row_of(first / kSide);
+    if (row >= a.a.rows) continue;
+    const int64_t number = tile.strip * a.a.rows + row;
+    const auto line = line_of(a, number);
+#pragma unroll
+    for (int i = first; i < first + kSide; ++i) {
+      const int64_t column = tile.column + column_of(i % kSide);
+      if (column >= a.b.rows) continue;
+      const int64_t position = number * a.b.rows + column;
+      if (partial_sums == nullptr) {
+        const float bias = a.bias == nullptr ? 0.0f : __ldg(a.bias + column);
+        totals[i] = finish(a, line, position, column, totals[i], bias);
+      }
+      if (!vectors) out[position] = totals[i];
+      if (!vectors || i % 4 != 3) continue;
+      *reinterpret_cast<float4*>(out + position - 3) =
+          make_float4(totals[i - 3], totals[i - 2], totals[i - 1], totals[i]);
     }
-    if (!vectors) out[position] = totals[i];
-    if (!vectors || i % 4 != 3) continue;
-    *reinterpret_cast<float4*>(out + position - 3) =
-        make_float4(totals[i - 3], totals[i - 2], totals[i - 1], totals[i]);
   }
 }
 
@@ -287,7 +296,8 @@ template <class A> __global__ void __launch_bounds__(kThreads)
   for (int64_t share = 0; share < shares; ++share) sum += partial_sums[share * count + at];
   const int64_t column = at % a.b.rows;
   const float bias = a.bias == nullptr ? 0.0f : __ldg(a.bias + column);
-  a.out[at] = finish(a, at, column, static_cast<float>(sum), bias);
+  const auto line = line_of(a, at / a.b.rows);
+  a.out[at] = finish(a, line, at, column, static_cast<float>(sum), bias);
 }
 
 // An odd number: the tiles of one wide row, at regular distances, go to different blocks.
@@ -702,6 +712,8 @@ __device__ void store_tile(const A& a, const Work& work, const float (&sums)[kVa
   asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
   const int first_row = work.row + (thread - kWarpgroup) / kWarp * 16 + thread % kWarp / 4;
   const int first_column = work.column + thread % 4 * 2;
+  const int64_t first_line = int64_t{work.batch} * a.a.rows + first_row;
+  const decltype(line_of(a, 0)) lines[] = {line_of(a, first_line), line_of(a, first_line + 8)};
 #pragma unroll
   for (int first = 0; first < kPairs; first += kAtOnce) {
     float inverses[kAtOnce][2] = {};
@@ -717,7 +729,7 @@ __device__ void store_tile(const A& a, const Work& work, const float (&sums)[kVa
     for (int half = 0; half < 2; ++half) {
       const int row = first_row + 8 * half;
       if (row >= a.a.rows) break;
-      const int64_t line = int64_t{work.batch} * a.a.rows + row;
+      const int64_t line = first_line + 8 * half;
       const float inverse = a.halves_a.inverse[line];
 #pragma unroll
       for (int k = 0; k < kAtOnce && first + k < kPairs; ++k) {
@@ -731,15 +743,16 @@ __device__ void store_tile(const A& a, const Work& work, const float (&sums)[kVa
           if (column + 1 < kColumns) to[1] = sum[1];
         } else if constexpr (kColumns % 2 != 0) {
           const float first_sum = unscaled(sum[0], inverse, inverses[k][0]);
-          a.out[at] = finish(a, at, column, first_sum, biases[k][0]);
+          a.out[at] = finish(a, lines[half], at, column, first_sum, biases[k][0]);
           if (column + 1 == kColumns) continue;
           const float second_sum = unscaled(sum[1], inverse, inverses[k][1]);
-          a.out[at + 1] = finish(a, at + 1, column + 1, second_sum, biases[k][1]);
+          a.out[at + 1] = finish(a, lines[half], at + 1, column + 1, second_sum, biases[k][1]);
         } else {
-          *reinterpret_cast<float2*>(a.out + at) = make_float2(
-              finish(a, at, column, unscaled(sum[0], inverse, inverses[k][0]), biases[k][0]),
-              finish(a, at + 1, column + 1, unscaled(sum[1], inverse, inverses[k][1]),
-                  biases[k][1]));
+          const float first_sum = unscaled(sum[0], inverse, inverses[k][0]);
+          const float second_sum = unscaled(sum[1], inverse, inverses[k][1]);
+          *reinterpret_cast<float2*>(a.out + at) =
+              make_float2(finish(a, lines[half], at, column, first_sum, biases[k][0]),
+                          finish(a, lines[half], at + 1, column + 1, second_sum, biases[k][1]));
         }
       }
     }
@@ -908,8 +921,9 @@ struct Arguments {
   Halves halves_a, halves_b;  // null where the general kernel computes all of out
 };
 
-// Maps the sum of the element at `at` of out, which is in this column.
-__device__ float finish(const Arguments& a, int64_t at, int64_t column, float sum, float bias) {
+// Maps the sum of the element at `at` of out, which is in this line and column.
+__device__ float finish(const Arguments& a, int64_t /* line */, int64_t at, int64_t column,
+    float sum, float bias) {
   return sum + bias;
 }
 

@@ -2,7 +2,7 @@
 # problem: matmul_vector
 # source: matmul_vector.yaml (sha256 7aa27bbaf054eb27)
 # backend: cuda, sm_90a
-# templates: frame/head.py.jinja (sha256 1a3addd46c11c7b0)
+# templates: frame/head.py.jinja (sha256 6a0a1738abce2d91)
 # render again: kernelgen render matmul_vector
 """Product of a matrix and a vector.
 
@@ -60,6 +60,9 @@ int multiprocessors() {
   cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device);
   return count;
 }
+
+// Of products whose epilogue reads nothing that repeats.
+template <class A> __device__ int64_t line_of(const A&, int64_t line) { return line; }
 
 // The general kernel: fp32 on CUDA cores, for any sizes, strides and alignment. A block copies the
 // rows and columns of its tile to shared memory, stage by stage and value by value, so that lanes
@@ -180,19 +183,25 @@ template <class A> __device__ void store_tile(
   float* out = partial_sums == nullptr ? a.out : partial_sums;
   const bool vectors = a.b.rows % 4 == 0 && aligned(out);
 #pragma unroll
-  for (int i = 0; i < kResults; ++i) {
-    const int64_t row = tile.row + row_of(i / kSide);
-    const int64_t column = tile.column + column_of(i % kSide);
-    if (row >= a.a.rows || column >= a.b.rows) continue;
-    const int64_t position = (tile.strip * a.a.rows + row) * a.b.rows + column;
-    if (partial_sums == nullptr) {
-      const float bias = a.bias == nullptr ? 0.0f : __ldg(a.bias + column);
-      totals[i] = finish(a, position, column, totals[i], bias);
+  for (int first = 0; first < kResults; first += kSide) {
+    const int64_t row = tile.row + row_of(first / kSide);
+    if (row >= a.a.rows) continue;
+    const int64_t number = tile.strip * a.a.rows + row;
+    const auto line = line_of(a, number);
+#pragma unroll
+    for (int i = first; i < first + kSide; ++i) {
+      const int64_t column = tile.column + column_of(i % kSide);
+      if (column >= a.b.rows) continue;
+      const int64_t position = number * a.b.rows + column;
+      if (partial_sums == nullptr) {
+        const float bias = a.bias == nullptr ? 0.0f : __ldg(a.bias + column);
+        totals[i] = finish(a, line, position, column, totals[i], bias);
+      }
+      if (!vectors) out[position] = totals[i];
+      if (!vectors || i % 4 != 3) continue;
+      *reinterpret_cast<float4*>(out + position - 3) =
+          make_float4(totals[i - 3], totals[i - 2], totals[i - 1], totals[i]);
     }
-    if (!vectors) out[position] = totals[i];
-    if (!vectors || i % 4 != 3) continue;
-    *reinterpret_cast<float4*>(out + position - 3) =
-        make_float4(totals[i - 3], totals[i - 2], totals[i - 1], totals[i]);
   }
 }
 
@@ -230,7 +239,8 @@ template <class A> __global__ void __launch_bounds__(kThreads)
   for (int64_t share = 0; share < shares; ++share) sum += partial_sums[share * count + at];
   const int64_t column = at % a.b.rows;
   const float bias = a.bias == nullptr ? 0.0f : __ldg(a.bias + column);
-  a.out[at] = finish(a, at, column, static_cast<float>(sum), bias);
+  const auto line = line_of(a, at / a.b.rows);
+  a.out[at] = finish(a, line, at, column, static_cast<float>(sum), bias);
 }
 
 // An odd number: the tiles of one wide row, at regular distances, go to different blocks.
@@ -278,8 +288,9 @@ struct Arguments {
   float* out;  // (batches, rows, columns)
 };
 
-// Maps the sum of the element at `at` of out, which is in this column.
-__device__ float finish(const Arguments& a, int64_t at, int64_t column, float sum, float bias) {
+// Maps the sum of the element at `at` of out, which is in this line and column.
+__device__ float finish(const Arguments& a, int64_t /* line */, int64_t at, int64_t column,
+    float sum, float bias) {
   return sum + bias;
 }
 
@@ -387,7 +398,7 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll 8
   for (int split = 0; split < kSplits; ++split) sum += partial_sums[split * count + index];
   const float bias = a.bias == nullptr ? 0.0f : __ldg(a.bias);
-  a.out[index] = finish(a, index, 0, static_cast<float>(sum), bias);
+  a.out[index] = finish(a, line_of(a, index), index, 0, static_cast<float>(sum), bias);
 }
 
 // Whether four neighbours along K are always one aligned float4.

@@ -2,7 +2,7 @@
 # problem: max_pool_1d
 # source: max_pool_1d.yaml (sha256 9935d865e3948237)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 a0db423ad1bd5c72)
+# templates: frame/head.py.jinja (sha256 593fabb461af9111)
 # render again: kernelgen render max_pool_1d
 """1-D max pooling with padding and dilation.
 

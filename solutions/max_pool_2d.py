@@ -2,7 +2,7 @@
 # problem: max_pool_2d
 # source: max_pool_2d.yaml (sha256 c4d497bf43d5ded1)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 a0db423ad1bd5c72)
+# templates: frame/head.py.jinja (sha256 593fabb461af9111)
 # render again: kernelgen render max_pool_2d
 """2-D max pooling with padding and stride 1.
 

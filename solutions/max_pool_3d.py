@@ -2,7 +2,7 @@
 # problem: max_pool_3d
 # source: max_pool_3d.yaml (sha256 9ed1caf1193bc8cf)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 a0db423ad1bd5c72)
+# templates: frame/head.py.jinja (sha256 593fabb461af9111)
 # render again: kernelgen render max_pool_3d
 """3-D max pooling with padding, stride and dilation.
 

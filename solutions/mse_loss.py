@@ -2,7 +2,7 @@
 # problem: mse_loss
 # source: mse_loss.yaml (sha256 c769b8e33c8ec0d5)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 3107ef138080175c)
+# templates: frame/head.py.jinja (sha256 d56efc93aacfb46c)
 # render again: kernelgen render mse_loss
 """mean squared error.
 
@@ -62,7 +62,7 @@ struct Sum {
 // Returns the state of the lane of the warp whose number differs in this bit.
 template <typename State>
 __device__ State state_of(const State& own, int bit) {
-  unsigned words[sizeof(State) / sizeof(unsigned)];
+  unsigned words[(sizeof(State) + sizeof(unsigned) - 1) / sizeof(unsigned)];  // one if it is empty
   memcpy(words, &own, sizeof(State));
 #pragma unroll
   for (unsigned& word : words) word = __shfl_xor_sync(0xffffffff, word, bit);

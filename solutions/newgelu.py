@@ -2,7 +2,7 @@
 # problem: newgelu
 # source: newgelu.yaml (sha256 1366503475ef2452)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 9667fff13177c3b4)
+# templates: frame/head.py.jinja (sha256 2c95b1e4e0401db7)
 # render again: kernelgen render newgelu
 """GELU by tanh, written out, element by element.
 

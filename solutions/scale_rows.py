@@ -2,7 +2,7 @@
 # problem: scale_rows
 # source: scale_rows.yaml (sha256 b026d003429c7218)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 05d8194ea855f96d)
+# templates: frame/head.py.jinja (sha256 7e8f9c107db4bb4e)
 # render again: kernelgen render scale_rows
 """each row of a matrix times a number of its own.
 

@@ -2,7 +2,7 @@
 # problem: selu
 # source: selu.yaml (sha256 f3ba4a71f321d521)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 9667fff13177c3b4)
+# templates: frame/head.py.jinja (sha256 2c95b1e4e0401db7)
 # render again: kernelgen render selu
 """SELU, element by element.
 

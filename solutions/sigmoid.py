@@ -2,7 +2,7 @@
 # problem: sigmoid
 # source: sigmoid.yaml (sha256 40544b640b2e9c13)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 9667fff13177c3b4)
+# templates: frame/head.py.jinja (sha256 2c95b1e4e0401db7)
 # render again: kernelgen render sigmoid
 """sigmoid, element by element.
 

@@ -2,7 +2,7 @@
 # problem: softsign
 # source: softsign.yaml (sha256 05e2302cc6c77a6f)
 # backend: cuda
-# templates: frame/head.py.jinja (sha256 9667fff13177c3b4)
+# templates: frame/head.py.jinja (sha256 2c95b1e4e0401db7)
 # render again: kernelgen render softsign
 """Softsign, element by element.
 

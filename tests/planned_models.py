@@ -2,6 +2,7 @@
 
 import ctypes
 import re
+import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -12,6 +13,7 @@ from unittest import mock
 from products_on_the_cpu import for_the_cpu, is_for_hopper
 from shared_builds import EMULATION, Libraries
 
+from kernelgen.build.toolchain import find_toolkit
 from kernelgen.graph.graph import Graph
 from kernelgen.planning.plan import Plan
 from kernelgen.planning.planner import choices_of, plan_of_simple, simplified
@@ -120,6 +122,16 @@ def emulated(source: str) -> str:
     )
     assert "<<<" not in text, "launch with <<<blocks, threads, 0, stream>>>, both of them names"
     return '#include "emulation.h"\n' + text
+
+
+def ptx_of(problem: Problem, folder: Path) -> str:
+    """Return what nvcc makes of a problem's kernels on Hopper, before ptxas."""
+    space = vars(run_text("solution", render_planned(problem, "cuda", {}), "<solution>"))
+    source = folder / "kernels.cu"
+    source.write_text(space["CUDA_SOURCE"])
+    flags = ["-std=c++17", "-arch=sm_90a", "-ptx", "-o", f"{folder}/kernels.ptx"]
+    subprocess.run([str(find_toolkit().nvcc), *flags, str(source)], check=True)
+    return Path(folder, "kernels.ptx").read_text()
 
 
 class Planned:

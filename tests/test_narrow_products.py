@@ -11,7 +11,7 @@ import msgspec
 import planned_models
 import pytest
 import torch
-from planned_models import Planned, problem_of
+from planned_models import Planned, problem_of, ptx_of
 from products_on_the_cpu import for_the_cpu, with_mutants
 
 from kernelgen.engines.product import choice, claims
@@ -253,6 +253,16 @@ def test_other_architectures_leave_them_in_torch(tmp_path: Path) -> None:
         text = render_planned(found, "cuda", {}, arch=arch)
         assert "x.matmul(y)" in text
         assert "wgmma" not in text
+
+
+@pytest.mark.nvcc
+@pytest.mark.parametrize("precision", ["bf16", "fp32"])
+def test_a_row_s_operand_is_looked_for_once(precision: Precision, tmp_path: Path) -> None:
+    """Divisions for each of a thread's sums made ptxas take minutes."""
+    tall = Kind("x @ y * tall", of(x=(4096, 1024), y=(1024, 4096), tall=(4096, 1)))
+    entries = ptx_of(problem(tall, precision, tmp_path), tmp_path).split(".entry")
+    fast = [text for text in entries if "wgmma" in text]
+    assert [len(re.findall(r"\brem\.", text)) for text in fast] == [2 * 3 * 2]
 
 
 @pytest.mark.gpu

@@ -12,7 +12,7 @@ from unittest import mock
 
 import pytest
 import torch
-from planned_models import Planned, problem_of
+from planned_models import Planned, problem_of, ptx_of
 
 from kernelgen.engines.product import claims
 from kernelgen.engines.reduce import reduce
@@ -342,6 +342,9 @@ PRODUCTS = [
     Sample("(torch.bmm(x, y) * z).relu()", "x=3,5,8 y=3,8,7 z=3,1,1"),
     Sample("torch.einsum('bij,kj->bik', x, y) / z", "x=3,5,8 y=4,8 z=5,4"),
     Sample("torch.einsum('ji,bjk->bik', x, y).exp()", "x=8,5 y=3,8,4"),
+    # Operands of rows, of batches' columns, and of both, and one that was of rows.
+    Sample("torch.bmm(x, y) * z - w + u", "x=3,5,8 y=3,8,7 z=5,1 w=3,1,7 u=3,5,1",
+           "2,9,8 2,8,4 9,1 2,1,4 2,9,1;2,5,8 2,8,7 1,1 2,1,7 2,5,1"),
     # A bias that is no weight of the Model's.
     Sample("torch.relu(F.linear(x, y, z)) * s", "x=9,33 y=20,33 z=20 s=0.5", "4,33 20,33 20 2.0"),
     Sample("torch.addmm(z, x, y)", "x=9,33 y=33,20 z=20"),
@@ -518,12 +521,21 @@ def test_few_threads_of_a_short_row_read_ahead(
 
 
 @pytest.mark.gpu
+@pytest.mark.filterwarnings("ignore:.*degrees of freedom")  # torch's, of one value
 @pytest.mark.parametrize("sample", SAMPLES)
 def test_a_stage_gives_what_torch_gives_on_a_gpu(
     sample: Sample, tmp_path: Path, compiled_folder: Path
 ) -> None:
     with mock.patch.object(claims, "_pays", return_value=True):  # products, however small
         keep_contract(made(sample, "cuda", tmp_path, compiled_folder, "cuda"), sample)
+
+
+@pytest.mark.nvcc
+def test_a_reduction_that_only_picks_compiles(tmp_path: Path) -> None:
+    """Its state is empty: an array of no words, which C++ compilers take and nvcc does not."""
+    classes = names_of(CLASSES)["y"]
+    problem = problem_of(tmp_path, "F.nll_loss(x * 2, y)", x=expression("9,20"), y=classes)
+    assert "gather_rows" in ptx_of(problem, tmp_path)
 
 
 SHAPE = r"the shape of x.*: the file is for torch.Size"

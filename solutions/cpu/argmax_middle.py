@@ -2,7 +2,7 @@
 # problem: argmax_middle
 # source: argmax_middle.yaml (sha256 97f55995b5496e4a)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 bf030bab41bf88f0)
+# templates: frame/head.py.jinja (sha256 0d593fdeb002caf0)
 # render again: kernelgen render argmax_middle --backend cpp
 """index of the maximum over dimension 1.
 

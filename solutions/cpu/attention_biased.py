@@ -2,7 +2,7 @@
 # problem: attention_biased
 # source: attention_biased.yaml (sha256 50dde9837f663202)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 d99429e38fd145b0)
+# templates: frame/head.py.jinja (sha256 d73ca0a5229ec1cf)
 # render again: kernelgen render attention_biased --backend cpp
 """softmax of the biased scores of queries and keys, times the values.
 

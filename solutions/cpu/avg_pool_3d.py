@@ -2,7 +2,7 @@
 # problem: avg_pool_3d
 # source: avg_pool_3d.yaml (sha256 f134706dee0657fe)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 1091069f0cfa0232)
+# templates: frame/head.py.jinja (sha256 70acd93223d27c9c)
 # render again: kernelgen render avg_pool_3d --backend cpp
 """3-D average pooling with padding and stride 2.
 

@@ -2,7 +2,7 @@
 # problem: batchnorm
 # source: batchnorm.yaml (sha256 002aacb95364d5dd)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 153268d386c353ad)
+# templates: frame/head.py.jinja (sha256 229497ccc7c675dd)
 # render again: kernelgen render batchnorm --backend cpp
 """BatchNorm2d in training mode, which updates its running statistics.
 

@@ -2,7 +2,7 @@
 # problem: conv2d_depthwise_relu6
 # source: conv2d_depthwise_relu6.yaml (sha256 20be119546433f2b)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 c2ab1e39aa4e0453)
+# templates: frame/head.py.jinja (sha256 09d747fb808e0a30)
 # render again: kernelgen render conv2d_depthwise_relu6 --backend cpp
 """2-D convolution of each channel by itself, then ReLU6.
 

@@ -2,7 +2,7 @@
 # problem: conv2d_gelu_mean
 # source: conv2d_gelu_mean.yaml (sha256 ab69fead7cd7dee2)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 c1c6f32b7dff533f)
+# templates: frame/head.py.jinja (sha256 3c2df34b42e753d0)
 # render again: kernelgen render conv2d_gelu_mean --backend cpp
 """2-D convolution, GELU, then the mean of each channel's pixels.
 

@@ -2,7 +2,7 @@
 # problem: conv2d_min_tanh
 # source: conv2d_min_tanh.yaml (sha256 378ee22ce3319253)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 c1c6f32b7dff533f)
+# templates: frame/head.py.jinja (sha256 3c2df34b42e753d0)
 # render again: kernelgen render conv2d_min_tanh --backend cpp
 """2-D convolution, the minimum of each pixel's channels, then tanh twice.
 

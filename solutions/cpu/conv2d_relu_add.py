@@ -2,7 +2,7 @@
 # problem: conv2d_relu_add
 # source: conv2d_relu_add.yaml (sha256 54f24aeb1df71263)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 be7c9455095c0d49)
+# templates: frame/head.py.jinja (sha256 f54e58a2a71db6af)
 # render again: kernelgen render conv2d_relu_add --backend cpp
 """2-D convolution, ReLU, then a bias for each channel.
 

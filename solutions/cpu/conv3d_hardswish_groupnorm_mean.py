@@ -2,7 +2,7 @@
 # problem: conv3d_hardswish_groupnorm_mean
 # source: conv3d_hardswish_groupnorm_mean.yaml (sha256 a01333b2b5559688)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 153268d386c353ad)
+# templates: frame/head.py.jinja (sha256 229497ccc7c675dd)
 # identities: the mean before sub, mul, add
 # render again: kernelgen render conv3d_hardswish_groupnorm_mean --backend cpp
 """3-D convolution, hardswish, GroupNorm, then the mean of each channel.

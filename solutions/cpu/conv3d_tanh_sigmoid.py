@@ -2,7 +2,7 @@
 # problem: conv3d_tanh_sigmoid
 # source: conv3d_tanh_sigmoid.yaml (sha256 bb9b5e6d22a11209)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 c2ab1e39aa4e0453)
+# templates: frame/head.py.jinja (sha256 09d747fb808e0a30)
 # render again: kernelgen render conv3d_tanh_sigmoid --backend cpp
 """3-D convolution of three channels, scaled, tanh and sigmoid.
 

@@ -2,7 +2,7 @@
 # problem: conv_transpose2d_clamp
 # source: conv_transpose2d_clamp.yaml (sha256 996ca6618221cbdf)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 c2ab1e39aa4e0453)
+# templates: frame/head.py.jinja (sha256 09d747fb808e0a30)
 # render again: kernelgen render conv_transpose2d_clamp --backend cpp
 """2-D transposed convolution of stride 2, scaled and clamped.
 

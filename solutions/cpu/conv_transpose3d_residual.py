@@ -2,7 +2,7 @@
 # problem: conv_transpose3d_residual
 # source: conv_transpose3d_residual.yaml (sha256 3901c7b90327e066)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 c2ab1e39aa4e0453)
+# templates: frame/head.py.jinja (sha256 09d747fb808e0a30)
 # render again: kernelgen render conv_transpose3d_residual --backend cpp
 """3-D transposed convolution of stride 2, added to and multiplied by itself.
 

@@ -2,7 +2,7 @@
 # problem: conv_transpose3d_softmax
 # source: conv_transpose3d_softmax.yaml (sha256 65753bcb639cf794)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 5503d042de454db9)
+# templates: frame/head.py.jinja (sha256 5804eb603d640601)
 # render again: kernelgen render conv_transpose3d_softmax --backend cpp
 """3-D transposed convolution of stride 2, softmax of the channels, then sigmoid.
 

@@ -2,7 +2,7 @@
 # problem: cross_entropy
 # source: cross_entropy.yaml (sha256 18b6f2a2254b92b5)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 5160de527ead423f)
+# templates: frame/head.py.jinja (sha256 4c19e8f7b3b773b9)
 # render again: kernelgen render cross_entropy --backend cpp
 """cross entropy of logits and class indices.
 

@@ -2,7 +2,7 @@
 # problem: cumprod
 # source: cumprod.yaml (sha256 0537db9810ef38a6)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 505ac717b6b4d116)
+# templates: frame/head.py.jinja (sha256 44610ab552c740a5)
 # render again: kernelgen render cumprod --backend cpp
 """cumulative product along dimension 1.
 

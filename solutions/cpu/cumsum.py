@@ -2,7 +2,7 @@
 # problem: cumsum
 # source: cumsum.yaml (sha256 d581445454dc1d81)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 505ac717b6b4d116)
+# templates: frame/head.py.jinja (sha256 44610ab552c740a5)
 # render again: kernelgen render cumsum --backend cpp
 """cumulative sum along dimension 1.
 

@@ -2,7 +2,7 @@
 # problem: cumsum_reverse
 # source: cumsum_reverse.yaml (sha256 d46a1aa8e07eb854)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 505ac717b6b4d116)
+# templates: frame/head.py.jinja (sha256 44610ab552c740a5)
 # render again: kernelgen render cumsum_reverse --backend cpp
 """cumulative sum along dimension 1 from its end.
 

@@ -2,7 +2,7 @@
 # problem: elu
 # source: elu.yaml (sha256 8c40ad8e7d286909)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 ead272314772f5c5)
+# templates: frame/head.py.jinja (sha256 32a173fa63125a83)
 # render again: kernelgen render elu --backend cpp
 """ELU, element by element.
 

@@ -2,7 +2,7 @@
 # problem: gelu
 # source: gelu.yaml (sha256 d257a677875d4570)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 1ca424d3b4cafc49)
+# templates: frame/head.py.jinja (sha256 23e28eed5023df91)
 # render again: kernelgen render gelu --backend cpp
 """GELU by erf, element by element.
 

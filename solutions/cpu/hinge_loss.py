@@ -2,7 +2,7 @@
 # problem: hinge_loss
 # source: hinge_loss.yaml (sha256 9a29d5fd064ec2d2)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 d0c52859668b36e7)
+# templates: frame/head.py.jinja (sha256 0e2f26de24f0ea5d)
 # render again: kernelgen render hinge_loss --backend cpp
 """hinge loss.
 

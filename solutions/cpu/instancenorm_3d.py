@@ -2,7 +2,7 @@
 # problem: instancenorm_3d
 # source: instancenorm_3d.yaml (sha256 5702e9eb5e41c361)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 b43b4a2a3cef980c)
+# templates: frame/head.py.jinja (sha256 ad9a024836daf098)
 # schedule: batch=512 slice=16384
 # render again: kernelgen render instancenorm_3d --backend cpp
 """InstanceNorm3d with a per-channel affine map, without running statistics.

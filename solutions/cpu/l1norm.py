@@ -2,7 +2,7 @@
 # problem: l1norm
 # source: l1norm.yaml (sha256 6a92a3b321762e46)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 056460de4ddf9ff6)
+# templates: frame/head.py.jinja (sha256 5b9f6356a58a7f1a)
 # schedule: batch=512 slice=16384
 # render again: kernelgen render l1norm --backend cpp
 """x divided by the mean of |x| along dimension 1.

@@ -2,7 +2,7 @@
 # problem: leaky_relu
 # source: leaky_relu.yaml (sha256 0a4ee2db4b95fe4c)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 ead272314772f5c5)
+# templates: frame/head.py.jinja (sha256 32a173fa63125a83)
 # render again: kernelgen render leaky_relu --backend cpp
 """LeakyReLU, element by element.
 

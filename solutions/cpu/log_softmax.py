@@ -2,7 +2,7 @@
 # problem: log_softmax
 # source: log_softmax.yaml (sha256 172b4fab7bdefbfe)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 056460de4ddf9ff6)
+# templates: frame/head.py.jinja (sha256 5b9f6356a58a7f1a)
 # schedule: batch=512 slice=16384
 # render again: kernelgen render log_softmax --backend cpp
 """logarithm of softmax along dimension 1.

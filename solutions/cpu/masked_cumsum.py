@@ -2,7 +2,7 @@
 # problem: masked_cumsum
 # source: masked_cumsum.yaml (sha256 c83d0dc153018f7d)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 6b20c9bfc132c9ba)
+# templates: frame/head.py.jinja (sha256 40f02b91725d64d4)
 # render again: kernelgen render masked_cumsum --backend cpp
 """cumulative sum along dimension 1 of what a mask leaves.
 

@@ -2,7 +2,7 @@
 # problem: matmul
 # source: matmul.yaml (sha256 6559d7e5f7031c9c)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 24a2212fb51820d2)
+# templates: frame/head.py.jinja (sha256 ab83c3f266a30ff0)
 # schedule: depth=64
 # render again: kernelgen render matmul --backend cpp
 """Product of two square matrices.

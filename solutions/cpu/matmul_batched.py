@@ -2,7 +2,7 @@
 # problem: matmul_batched
 # source: matmul_batched.yaml (sha256 f9bcf684669a822e)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 c0fd2b498ee2fcf8)
+# templates: frame/head.py.jinja (sha256 3ccf53ce05f1584f)
 # schedule: depth=64
 # render again: kernelgen render matmul_batched --backend cpp
 """Batch of products of matrices.

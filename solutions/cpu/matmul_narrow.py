@@ -2,7 +2,7 @@
 # problem: matmul_narrow
 # source: matmul_narrow.yaml (sha256 65f1c9b5935f6bda)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 24a2212fb51820d2)
+# templates: frame/head.py.jinja (sha256 ab83c3f266a30ff0)
 # schedule: depth=64
 # render again: kernelgen render matmul_narrow --backend cpp
 """Product of a large and a narrow matrix.

@@ -2,7 +2,7 @@
 # problem: matmul_rectangular
 # source: matmul_rectangular.yaml (sha256 72165971d78c1230)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 24a2212fb51820d2)
+# templates: frame/head.py.jinja (sha256 ab83c3f266a30ff0)
 # schedule: depth=64
 # render again: kernelgen render matmul_rectangular --backend cpp
 """Product of two matrices of different shapes.

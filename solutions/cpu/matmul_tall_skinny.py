@@ -2,7 +2,7 @@
 # problem: matmul_tall_skinny
 # source: matmul_tall_skinny.yaml (sha256 cc3f68b3c9a78e7e)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 24a2212fb51820d2)
+# templates: frame/head.py.jinja (sha256 ab83c3f266a30ff0)
 # schedule: depth=64
 # render again: kernelgen render matmul_tall_skinny --backend cpp
 """Product of a tall and a wide matrix.

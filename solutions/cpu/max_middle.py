@@ -2,7 +2,7 @@
 # problem: max_middle
 # source: max_middle.yaml (sha256 20f37c45e11ddd34)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 bf030bab41bf88f0)
+# templates: frame/head.py.jinja (sha256 0d593fdeb002caf0)
 # render again: kernelgen render max_middle --backend cpp
 """maximum over dimension 1.
 

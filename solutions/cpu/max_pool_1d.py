@@ -2,7 +2,7 @@
 # problem: max_pool_1d
 # source: max_pool_1d.yaml (sha256 9935d865e3948237)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 1091069f0cfa0232)
+# templates: frame/head.py.jinja (sha256 70acd93223d27c9c)
 # render again: kernelgen render max_pool_1d --backend cpp
 """1-D max pooling with padding and dilation.
 

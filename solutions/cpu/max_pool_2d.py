@@ -2,7 +2,7 @@
 # problem: max_pool_2d
 # source: max_pool_2d.yaml (sha256 c4d497bf43d5ded1)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 1091069f0cfa0232)
+# templates: frame/head.py.jinja (sha256 70acd93223d27c9c)
 # render again: kernelgen render max_pool_2d --backend cpp
 """2-D max pooling with padding and stride 1.
 

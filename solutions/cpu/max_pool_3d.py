@@ -2,7 +2,7 @@
 # problem: max_pool_3d
 # source: max_pool_3d.yaml (sha256 9ed1caf1193bc8cf)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 1091069f0cfa0232)
+# templates: frame/head.py.jinja (sha256 70acd93223d27c9c)
 # render again: kernelgen render max_pool_3d --backend cpp
 """3-D max pooling with padding, stride and dilation.
 

@@ -2,7 +2,7 @@
 # problem: mean_middle
 # source: mean_middle.yaml (sha256 76336ccb26918906)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 bf030bab41bf88f0)
+# templates: frame/head.py.jinja (sha256 0d593fdeb002caf0)
 # render again: kernelgen render mean_middle --backend cpp
 """mean over dimension 1.
 

@@ -2,7 +2,7 @@
 # problem: min_middle
 # source: min_middle.yaml (sha256 cfb9f133f00728f4)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 bf030bab41bf88f0)
+# templates: frame/head.py.jinja (sha256 0d593fdeb002caf0)
 # render again: kernelgen render min_middle --backend cpp
 """minimum over dimension 1.
 

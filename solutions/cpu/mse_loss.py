@@ -2,7 +2,7 @@
 # problem: mse_loss
 # source: mse_loss.yaml (sha256 c769b8e33c8ec0d5)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 0da2569c69e96bd9)
+# templates: frame/head.py.jinja (sha256 2337ac63d8ae2201)
 # render again: kernelgen render mse_loss --backend cpp
 """mean squared error.
 

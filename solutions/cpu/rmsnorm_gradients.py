@@ -2,7 +2,7 @@
 # problem: rmsnorm_gradients
 # source: rmsnorm_gradients.yaml (sha256 7362f8856345bc2e)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 603bbd2776431732)
+# templates: frame/head.py.jinja (sha256 2d5493b3be11b8fe)
 # render again: kernelgen render rmsnorm_gradients --backend cpp --gradients
 """RMSNorm with a weight, forward and backward.
 

@@ -2,7 +2,7 @@
 # problem: selu
 # source: selu.yaml (sha256 f3ba4a71f321d521)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 1ca424d3b4cafc49)
+# templates: frame/head.py.jinja (sha256 23e28eed5023df91)
 # render again: kernelgen render selu --backend cpp
 """SELU, element by element.
 

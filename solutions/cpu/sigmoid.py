@@ -2,7 +2,7 @@
 # problem: sigmoid
 # source: sigmoid.yaml (sha256 40544b640b2e9c13)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 1ca424d3b4cafc49)
+# templates: frame/head.py.jinja (sha256 23e28eed5023df91)
 # render again: kernelgen render sigmoid --backend cpp
 """sigmoid, element by element.
 

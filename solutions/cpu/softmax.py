@@ -2,7 +2,7 @@
 # problem: softmax
 # source: softmax.yaml (sha256 5d185dad9ceb7d40)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 056460de4ddf9ff6)
+# templates: frame/head.py.jinja (sha256 5b9f6356a58a7f1a)
 # schedule: batch=512 slice=16384
 # render again: kernelgen render softmax --backend cpp
 """softmax along dimension 1.

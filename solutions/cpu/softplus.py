@@ -2,7 +2,7 @@
 # problem: softplus
 # source: softplus.yaml (sha256 28a9c22f38f1370f)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 1ca424d3b4cafc49)
+# templates: frame/head.py.jinja (sha256 23e28eed5023df91)
 # render again: kernelgen render softplus --backend cpp
 """Softplus, element by element.
 

@@ -2,7 +2,7 @@
 # problem: sum_middle
 # source: sum_middle.yaml (sha256 9e0f87ff8fe0208c)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 bf030bab41bf88f0)
+# templates: frame/head.py.jinja (sha256 0d593fdeb002caf0)
 # render again: kernelgen render sum_middle --backend cpp
 """sum over dimension 1, which is kept.
 

@@ -2,7 +2,7 @@
 # problem: tanh
 # source: tanh.yaml (sha256 0e3904aaf79e484f)
 # backend: cpp
-# templates: frame/head.py.jinja (sha256 1ca424d3b4cafc49)
+# templates: frame/head.py.jinja (sha256 23e28eed5023df91)
 # render again: kernelgen render tanh --backend cpp
 """hyperbolic tangent, element by element.
 

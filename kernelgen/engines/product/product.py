@@ -132,6 +132,6 @@ def _formula(stage: Product, multiplied: str) -> str:
 
 
 def _along(operand: Reading) -> str:
-    """Return the C expression for an operand's index, which most have for each column."""
+    """Return the C expression for an operand's index at a line and a column."""
     name = f"{OF}{operand.name}"
-    return f"along(at, column, a.b.rows, {name}_inner, {name}_size)"
+    return f"line.{operand.name} + ({name}_inner == 1 && {name}_size > 1 ? column : 0)"
