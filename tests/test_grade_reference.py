@@ -58,6 +58,57 @@ def test_a_large_batch_is_computed_by_chunks_that_add_up(monkeypatch: pytest.Mon
     assert compare(expected.ref32, expected, 1e-5, full=True).status is Status.PASSED
 
 
+@pytest.mark.parametrize(
+    ("forward", "apart"),
+    [
+        ("return torch.softmax(x, -1)", True),
+        ("return torch.softmax(x, -1), x.sum(1)", True),
+        ("return x - x.mean(0)", False),
+        ("return x.cumsum(0)", False),  # the first rows give theirs
+        ("return x - x[0]", False),
+        ("return x.sum()", False),
+        ("return x.T", False),
+        ("assert len(x) == 6; return x + 1", False),
+        ("return torch.dropout(x, 0.5, True)", False),
+    ],
+)
+def test_what_float64_has_no_room_for_is_computed_by_chunks_if_rows_are_apart(
+    forward: str,
+    apart: bool,  # noqa: FBT001
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(exact, "CHUNK_BYTES", 2 * 2 * 16 * 3)
+    monkeypatch.setattr(exact, "free_bytes", lambda _: 0)
+    one = made(forward)
+    _, expected = one.expect(1)
+    assert expected.exact == ("float64 by chunks" if apart else "float32")
+    assert ("not enough memory" in one.exact.note) != apart
+    assert compare(expected.ref32, expected, 1e-5, full=True).status is Status.PASSED
+
+
+def test_a_reference_of_16_bits_is_not_taken_for_the_exact_result(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    x = torch.randn(6, 4).bfloat16()
+    insists = exact.ExactReference(
+        Insisting(), "cpu", batch_independent=False, dtype=torch.bfloat16, needed=True
+    )
+    with pytest.raises(ProblemFault, match="does not run in float64 .*bfloat16 are to be"):
+        insists.of([x], [x])
+    monkeypatch.setattr(exact, "free_bytes", lambda _: 0)
+    with pytest.raises(MemoryError, match="not enough for the float64 reference"):
+        insists.of([x], [x])
+
+
+class Insisting(torch.nn.Module):
+    """A model that takes bfloat16 alone."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return the inputs."""
+        assert x.dtype is torch.bfloat16
+        return x
+
+
 @pytest.mark.parametrize(("slow", "fails"), [(True, False), (False, False), (False, True)])
 def test_the_exact_result_is_computed_by_what_is_quicker(
     monkeypatch: pytest.MonkeyPatch, *, slow: bool, fails: bool

@@ -51,6 +51,8 @@ class ExactReference:
         model: the pinned fp32 reference, whose parameters are final: others need a new twin.
         batch_independent: whether the result may be computed by chunks of rows.
         dtype: of the model's floats.
+        needed: nothing else tells how far off a result may be, as one of 16 bits may be off by one
+            rounding while the reference is off by several.
 
     Attributes:
         note: why there is no float64 result, or "".
@@ -63,8 +65,10 @@ class ExactReference:
         *,
         batch_independent: bool,
         dtype: torch.dtype = torch.float32,
+        needed: bool = False,
     ) -> None:
         self._model, self._device, self._dtype = model, device, dtype
+        self._needed = needed
         self._batch_independent = batch_independent
         self._twin: torch.nn.Module | None = None
         # By the shapes of inputs: seconds of the first runs, and whether they were cuDNN's.
@@ -104,6 +108,11 @@ class ExactReference:
                 whole()
                 self._succeeded.add(shapes)
                 return "float64", lambda: iter([(0, whole())])
+            if not at_once and self._rows_are_apart(inputs, ref32):
+                next(self._by_chunks(inputs, ref32))
+                return "float64 by chunks", lambda: self._by_chunks(inputs, ref32)
+            if self._needed:
+                raise MemoryError("there is not enough for the float64 reference")
             self.note = (
                 "outputs are compared with the float32 reference: "
                 "there is not enough memory for float64"
@@ -114,6 +123,12 @@ class ExactReference:
             # Not a cast, an assertion in the model or an operator that lacks float64.
             told = "outputs are compared with the float32 reference, which does not run in float64"
             self._note(error, told)
+            if self._needed:
+                raise ProblemFault(
+                    f"the reference does not run in float64 ({in_one_line(error)}), which says what "
+                    f"outputs in {str(self._dtype).removeprefix('torch.')} are to be; have it take "
+                    "its inputs' dtype, or compare by --tolerance kernelbench"
+                ) from error
         return "float32", lambda: iter([(0, ref32)])
 
     def rankings(
@@ -157,8 +172,8 @@ class ExactReference:
 
     def _may_chunk(self, double_bytes: int, ref32: list[torch.Tensor]) -> bool:
         rows = all(tensor.dim() for tensor in ref32)
-        whole = not self._batch_independent or self._seed is not None
-        return not whole and rows and double_bytes > CHUNK_BYTES
+        claimed = self._batch_independent and self._seed is None
+        return claimed and rows and double_bytes > CHUNK_BYTES
 
     def perturbed(
         self, inputs: list[Any], change: Callable[[torch.Tensor], torch.Tensor]
@@ -255,28 +270,60 @@ class ExactReference:
 
     def _chunks_are_sound(self, inputs: list[Any], ref32: list[torch.Tensor]) -> bool:
         """Check the claim of batch independence: the first rows alone give their outputs."""
-        total = len(ref32[0])
-        rows = max(1, min(2, total - 1))
-        with torch.no_grad():
-            few = tensors_of(self._model(*rows_of(inputs, 0, rows, total)))
-        for part, whole in zip(few, ref32, strict=True):
-            head = whole[:rows]
-            largest = max(1e-30, float(head.abs().nan_to_num(nan=0.0, posinf=0.0).max()))
-            if part.shape != head.shape or not torch.allclose(
-                part, head, rtol=0.0, atol=1e-4 * largest, equal_nan=True
-            ):
-                raise ProblemFault(
-                    "batch_independent is true, but a row alone gives another result; take that "
-                    "line out of the problem"
-                )
+        rows = max(1, min(2, len(ref32[0]) - 1))
+        if not _gives_rows(self._model, inputs, ref32, slice(0, rows)):
+            raise ProblemFault(
+                "batch_independent is true, but a row alone gives another result; take that "
+                "line out of the problem"
+            )
         return True
 
+    def _rows_are_apart(self, inputs: list[Any], ref32: list[torch.Tensor]) -> bool:
+        """Whether each chunk by itself gives the outputs that it has beside all others.
+
+        Nobody claims so; a result that needs rows of other chunks shows in one of them.
+        """
+        totals = {len(one) if one.dim() else 0 for one in ref32}
+        if self._seed is not None or totals <= {0} or len(totals) > 1:
+            return False
+        chunks = _chunks_of(inputs, ref32)
+        model = changed_copy(self._model, torch.clone)  # a run may change buffers
+        try:
+            return len(chunks) > 1 and all(_gives_rows(model, inputs, ref32, one) for one in chunks)
+        except Exception as error:
+            if is_device_loss(error) or is_out_of_memory(error):
+                raise
+            return False  # it insists on its batch
+
     def _by_chunks(self, inputs: list[Any], ref32: list[torch.Tensor]) -> Iterator[Chunk]:
-        total = len(ref32[0])
-        row_bytes = _float64_bytes(inputs, ref32) // max(1, total)
-        rows = max(1, CHUNK_BYTES // max(1, row_bytes))
-        for start in range(0, total, rows):
-            yield start, self._run(rows_of(inputs, start, min(total, start + rows), total))
+        for rows in _chunks_of(inputs, ref32):
+            yield rows.start, self._run(rows_of(inputs, rows.start, rows.stop, len(ref32[0])))
+
+
+def _chunks_of(inputs: list[Any], ref32: list[torch.Tensor]) -> list[slice]:
+    total = len(ref32[0])
+    row_bytes = _float64_bytes(inputs, ref32) // max(1, total)
+    rows = max(1, CHUNK_BYTES // max(1, row_bytes))
+    return [slice(start, min(total, start + rows)) for start in range(0, total, rows)]
+
+
+def _gives_rows(
+    model: torch.nn.Module, inputs: list[Any], ref32: list[torch.Tensor], rows: slice
+) -> bool:
+    """Whether a model gives these rows of its outputs without the others, but for rounding."""
+    with torch.no_grad():
+        few = tensors_of(model(*rows_of(inputs, rows.start, rows.stop, len(ref32[0]))))
+    return len(few) == len(ref32) and all(
+        _is_near(part, whole[rows]) for part, whole in zip(few, ref32, strict=True)
+    )
+
+
+def _is_near(part: torch.Tensor, whole: torch.Tensor) -> bool:
+    if part.shape != whole.shape or not whole.is_floating_point():
+        return torch.equal(part, whole)
+    largest = max(1e-30, float(whole.abs().nan_to_num(nan=0.0, posinf=0.0).max()))
+    off = max(1e-4, 2 * torch.finfo(whole.dtype).eps) * largest
+    return torch.allclose(part, whole, rtol=0.0, atol=off, equal_nan=True)
 
 
 def _shapes(inputs: list[Any]) -> tuple[torch.Size, ...]:

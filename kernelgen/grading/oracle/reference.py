@@ -84,9 +84,14 @@ class Reference:
         )
 
     def _exact(self) -> ExactReference:
-        independent = self._batch_independent
-        dtype = narrow_dtype(self.code.manner.precision) or torch.float32
-        return ExactReference(self.model, self._device, batch_independent=independent, dtype=dtype)
+        narrow = narrow_dtype(self.code.manner.precision)
+        return ExactReference(
+            self.model,
+            self._device,
+            batch_independent=self._batch_independent,
+            dtype=narrow or torch.float32,
+            needed=narrow is not None and self.rule != "kernelbench",
+        )
 
     def begin_again(self, seed: bytes) -> bool:
         """Become what a new Reference with this seed would be; its model stays the same object.
