@@ -20,7 +20,7 @@ from kernelgen.grading.supervisor.explain import (
 )
 from kernelgen.grading.supervisor.oracle_client import ORACLE_TIMEOUT_S, OracleClient
 from kernelgen.grading.supervisor.servers import WorkerGone
-from kernelgen.grading.supervisor.workers import ForkServer, Worker, cache_folders
+from kernelgen.grading.supervisor.workers import ForkServer, Worker
 from kernelgen.grading.verdict import Judged, Status
 from kernelgen.grading.wire import messages as m
 from kernelgen.grading.wire.channel import ChannelGarbage
@@ -114,8 +114,7 @@ class Dialogue:
         self._solution = solution
         folder = self.host_folder
         folder.mkdir()
-        full = {**self.environment, **cache_folders(folder), "HOME": str(folder)}
-        self._host = self._server.fork("candidate", folder, full, m.FromCandidate, plan)
+        self._host = self._server.fork(folder, self.environment, plan)
         try:
             # No code of the candidate's is there yet: this, and only this, is our own word.
             said = self._host.receive(_CONTAIN_TIMEOUT_S)
