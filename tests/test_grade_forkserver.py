@@ -72,10 +72,10 @@ def test_a_module_that_spoils_the_forks_is_done_without(tmp_path: Path, text: st
     modules.mkdir()
     (modules / "imported_first.py").write_text(text)
     environment = worker_environment() | {"PYTHONPATH": str(modules)}
-    with ForkServer(environment, tmp_path, ("imported_first",)) as server:
+    with ForkServer(tmp_path, ("imported_first",), environment) as server:
         folder = tmp_path / "oracle"
         folder.mkdir()
-        worker = server.fork("oracle", folder, {}, m.FromOracle)
+        worker = server.fork(folder, {})
         (status,) = Path(f"/proc/{worker.pid}/status").read_text().splitlines()[6:7]
         parent = status.split()[1]
         command = Path(f"/proc/{parent}/cmdline").read_bytes().split(b"\0")
@@ -114,8 +114,8 @@ def test_a_candidate_begins_with_its_own_room_and_not_with_the_oracles(tmp_path:
     scratch = tmp_path / "scratch"
     scratch.mkdir()
     plan = Plan(level="none", landlock_abi=0, scratch=str(scratch), limits=None)
-    with ForkServer(worker_environment(), tmp_path, CANDIDATE_MODULES) as server:
-        worker = server.fork("candidate", scratch, {}, m.FromCandidate, plan)
+    with ForkServer(tmp_path, CANDIDATE_MODULES) as server:
+        worker = server.fork(scratch, {}, plan)
         assert isinstance(worker.receive(60), m.Contained)
         text = NEIGHBOURLESS
         worker.send(m.BuildCandidate(file_name="x.py", text=text, device="cpu", threads=1))

@@ -21,7 +21,6 @@ import warm_lane
 
 from kernelgen.child_python import start_code
 from kernelgen.errors import ExitCode
-from kernelgen.grading.launch import worker_environment
 from kernelgen.grading.options import GradeOptions
 from kernelgen.grading.supervisor.containment import plan_for
 from kernelgen.grading.supervisor.grade import grade
@@ -597,8 +596,8 @@ def test_the_usual_limits_leave_room_for_honest_builds() -> None:
 def test_a_worker_is_frozen_as_a_whole_and_still_answers_when_thawed(folder: Path) -> None:
     (folder / "start").mkdir()
     given = plan(folder, limits=msgspec.structs.replace(LIMITS, processes=4096, open_files=4096))
-    with ForkServer(worker_environment(), folder / "start") as server:
-        worker = server.fork("candidate", folder / "scratch", {}, m.FromCandidate, given)
+    with ForkServer(folder / "start") as server:
+        worker = server.fork(folder / "scratch", {}, given)
         said = worker.receive(60)
         assert isinstance(said, m.Contained)
         assert said.containment.level == "namespaces"

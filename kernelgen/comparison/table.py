@@ -1,7 +1,6 @@
 """A comparison of two runs on a console: remarks, the table, what bears on all, the counts."""
 
 import operator
-from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -23,7 +22,6 @@ from kernelgen.report.plan import cut
 from kernelgen.report.printable import printable
 
 _FAILURES = (Outcome.BROKE, Outcome.REGRESSED, Outcome.NOT_JUDGED)
-_OTHER_MACHINES = "warning: other machines, whose times say little"
 _PROBLEM_CELLS = 32
 _WON = ((Outcome.BROKE, Outcome.REGRESSED, Outcome.SLOWER), (Outcome.MENDED, Outcome.FASTER))
 """Outcomes by which the first of two models is better, and the second."""
@@ -51,8 +49,14 @@ def show(comparison: Comparison, console: Console, *, quiet: bool) -> None:
         baselines = dict.fromkeys(name for one in rows for name in one.speedups)
         print_table([*_COLUMNS, *map(_speedups, baselines)], rows, console)
         console.print()
-    for line in _closing_lines(comparison):
-        print_line(line, console)
+    counts = [
+        f"{comparison.count(outcome)} {outcome.value}"
+        for outcome in Outcome
+        if comparison.count(outcome)
+    ]
+    text = f"{', '.join(counts)} (bound {comparison.bound_percent:g} %)"
+    good = comparison.exit_code is ExitCode.OK
+    _close(comparison, text, "bold" if good else "bold red", console)
 
 
 def show_models(comparison: Comparison, console: Console) -> None:
@@ -88,8 +92,6 @@ def show_models(comparison: Comparison, console: Console) -> None:
     ]
     print_table(columns, figures, console)
     console.print()
-    for words in comparison.differences:
-        print_line(Line(text=f"{_OTHER_MACHINES}: {words}", style="yellow"), console)
     won = [sum(map(comparison.count, outcomes)) for outcomes in _WON]
     told = [f"{name} wins {count}" for name, count in zip(names, won, strict=True)]
     alone = {Outcome.GONE: names[0], Outcome.NEW: names[1]}
@@ -97,7 +99,7 @@ def show_models(comparison: Comparison, console: Console) -> None:
         if count := comparison.count(outcome):
             word = f"in {alone[outcome]} alone" if outcome in alone else outcome.value
             told.append(f"{count} {word}")
-    print_line(Line(text=", ".join(told), style="bold"), console)
+    _close(comparison, ", ".join(told), "bold", console)
 
 
 def _problem(one: Compared) -> str:
@@ -143,14 +145,9 @@ def _speedups(baseline: str) -> Column[Compared]:
     return Column(f"vs {printable(baseline)}", cell, number=True, rank=4)
 
 
-def _closing_lines(comparison: Comparison) -> Iterator[Line]:
+def _close(comparison: Comparison, text: str, style: str, console: Console) -> None:
+    """Print what bears on all, then how it ends."""
     for words in comparison.differences:
-        yield Line(text=f"{_OTHER_MACHINES}: {words}", style="yellow")
-    counts = [
-        f"{comparison.count(outcome)} {outcome.value}"
-        for outcome in Outcome
-        if comparison.count(outcome)
-    ]
-    good = comparison.exit_code is ExitCode.OK
-    text = f"{', '.join(counts)} (bound {comparison.bound_percent:g} %)"
-    yield Line(text=text, style="bold" if good else "bold red")
+        told = f"warning: other machines, whose times say little: {words}"
+        print_line(Line(text=told, style="yellow"), console)
+    print_line(Line(text=text, style=style), console)

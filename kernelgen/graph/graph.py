@@ -404,12 +404,13 @@ def items_of(*arguments: Argument) -> list[Item]:
     return [item for one in arguments for item in (one if isinstance(one, tuple) else (one,))]
 
 
-def renamed(argument: Argument, name_of: Callable[[str], str]) -> Argument:
-    """Return an argument with other names of its values."""
-    if isinstance(argument, tuple):
-        return tuple(_renamed_item(item, name_of) for item in argument)
-    return _renamed_item(argument, name_of)
+def renamed(node: Node, name_of: Callable[[str], str]) -> dict[str, Argument]:
+    """Return a node's arguments with other names of their values."""
 
+    def named(item: Item) -> Item:
+        return Reference(name_of(item.name)) if isinstance(item, Reference) else item
 
-def _renamed_item(item: Item, name_of: Callable[[str], str]) -> Item:
-    return Reference(name_of(item.name)) if isinstance(item, Reference) else item
+    return {
+        key: tuple(map(named, one)) if isinstance(one, tuple) else named(one)
+        for key, one in node.arguments.items()
+    }

@@ -18,7 +18,6 @@ from kernelgen.grading.supervisor.oracle_client import OracleClient, oracle_setu
 from kernelgen.grading.supervisor.workers import ForkServer
 from kernelgen.grading.verdict import Judged
 from kernelgen.grading.wire import messages as m
-from kernelgen.grading.wire.forking import USUAL_MODULES
 from kernelgen.lint.record import SCHEMA_VERSION, CaseLint, Lint
 from kernelgen.problem.record import Device, Problem
 from kernelgen.scratch import temporary_folder
@@ -56,7 +55,7 @@ class Linting:
             KernelgenFault: the grader's own processes cannot be started.
         """
         everything = range(len(self._problems))
-        with temporary_folder() as scratch, ForkServer.usual(scratch, USUAL_MODULES) as server:
+        with temporary_folder() as scratch, ForkServer(scratch) as server:
             self._work(server, scratch, everything, jobs)
             self._work(server, scratch, [n for n in everything if n not in self._found], 1)
 

@@ -83,7 +83,7 @@ class Placing:
 
     def resolved_arguments(self, node: Node) -> dict[str, Argument]:
         """Return a node's arguments, whose values have their first names."""
-        return {name: renamed(value, self.resolved) for name, value in node.arguments.items()}
+        return renamed(node, self.resolved)
 
     def place(self, value: str) -> None:
         """Add the stages that leave a value in memory."""

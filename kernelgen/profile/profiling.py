@@ -6,7 +6,6 @@ from pathlib import Path
 import msgspec
 
 from kernelgen.errors import ToolchainError, UserError
-from kernelgen.grading.options import GradeOptions
 from kernelgen.grading.supervisor import explain
 from kernelgen.grading.supervisor.containment import plan_for
 from kernelgen.grading.supervisor.session import require_tools
@@ -91,9 +90,8 @@ def _workplace(
     folder, own = scratch / "profile", scratch / "own"
     for place in (folder, own):
         place.mkdir()
-    asked = GradeOptions(sandbox=options.sandbox, allow_imports=options.allow_imports)
     return Workplace(
-        plan=plan_for(asked, solution, problem, own),
+        plan=plan_for(options, solution, problem, own),
         folder=folder,
         environment={VISIBLE_GPUS: visible_gpus(1)[0]},
         deadline_s=options.timeout_s,

@@ -2,27 +2,19 @@
 
 import msgspec
 
-from kernelgen.problem.record import Problem
-from kernelgen.sandbox.record import Mode
+from kernelgen.grading.options import GradeOptions
 
 
-class ProfileOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """How a solution is profiled.
+class ProfileOptions(GradeOptions, frozen=True, kw_only=True):
+    """How a solution is profiled; of grading's options, problem, imports and sandbox count.
 
     Attributes:
-        problem: the problem that it solves; None finds it from the file's header or name.
         case: name of the case whose inputs are used; None is the main one.
-        sandbox: `auto` contains it as well as this machine can, `require` refuses less than all of
-            it, `off` runs it with all the user's rights.
-        allow_imports: modules beyond torch and the standard library that it may import.
         timeout_s: for building and calling it, and again for the run under ncu.
         most_launches: how many kernel launches are profiled, from the first of the call.
     """
 
-    problem: Problem | None = None
     case: str | None = None
-    sandbox: Mode = "auto"
-    allow_imports: tuple[str, ...] = ()
     timeout_s: float = 600.0
     most_launches: int = 100
 

@@ -11,14 +11,7 @@ from kernelgen.destination import write_whole
 from kernelgen.grading.options import Observer
 from kernelgen.grading.verdict import Verdict
 
-
-class _Span(msgspec.Struct, frozen=True, kw_only=True):
-    """A phase of a file; times in seconds."""
-
-    index: int
-    text: str
-    begin: float
-    end: float
+_Span = tuple[str, float, float]  # what a row says, and when it began and ended in seconds
 
 
 class Timeline:
@@ -29,7 +22,7 @@ class Timeline:
     def __init__(self) -> None:
         self._names: Sequence[str] = ()
         self._open: dict[int, tuple[str, float]] = {}
-        self._spans: list[_Span] = []
+        self._spans: dict[int, list[_Span]] = {}
 
     def telling(self, other: Observer) -> "Timeline":
         """Return itself, and tell the other observer from now on."""
@@ -54,7 +47,7 @@ class Timeline:
 
     def _end(self, index: int) -> None:
         if (one := self._open.pop(index, None)) is not None:
-            self._spans.append(_Span(index=index, text=one[0], begin=one[1], end=time.monotonic()))
+            self._spans.setdefault(index, []).append((*one, time.monotonic()))
 
     def write(self, path: Path) -> None:
         """Write what has ended, a row for each file that was graded at once.
@@ -63,27 +56,24 @@ class Timeline:
             UserError: the file cannot be written.
             OSError: the disk is full.
         """
-        files: dict[int, list[_Span]] = {}
-        for span in self._spans:
-            files.setdefault(span.index, []).append(span)
-        start = min((span.begin for span in self._spans), default=0.0)
+        files = sorted((spans[0][1], index) for index, spans in self._spans.items())
         free_from: list[float] = []  # of each row
         events: list[dict[str, Any]] = []
-        for index, spans in sorted(files.items(), key=lambda item: item[1][0].begin):
-            begin, end = spans[0].begin, spans[-1].end
+        for begin, index in files:
+            spans = self._spans[index]
+            end = spans[-1][2]
             row = next((n for n, free in enumerate(free_from) if free <= begin), len(free_from))
             free_from[row : row + 1] = [end]
-            whole = _Span(index=index, text=Path(self._names[index]).stem, begin=begin, end=end)
             events += [
                 {
-                    "name": one.text,
+                    "name": text,
                     "ph": "X",
                     "pid": 1,
                     "tid": row + 1,
-                    "ts": 1e6 * (one.begin - start),
-                    "dur": 1e6 * (one.end - one.begin),
+                    "ts": 1e6 * (since - files[0][0]),
+                    "dur": 1e6 * (until - since),
                     "args": {"file": self._names[index]},
                 }
-                for one in (whole, *spans)
+                for text, since, until in ((Path(self._names[index]).stem, begin, end), *spans)
             ]
         write_whole(msgspec.json.encode({"traceEvents": events, "displayTimeUnit": "ms"}), path)

@@ -353,8 +353,4 @@ class Tally:
 
     def _index(self, flat: int) -> tuple[int, ...]:
         """Turn a flat index into one number a dimension."""
-        position = []
-        for size in reversed(self._shape):
-            position.append(flat % size)
-            flat //= size
-        return tuple(reversed(position))
+        return tuple(map(int, torch.unravel_index(torch.tensor(flat), self._shape)))

@@ -4,7 +4,7 @@ import contextlib
 import time
 
 from kernelgen.grading.supervisor.calls import CaseCalls, Task
-from kernelgen.grading.supervisor.dialogue import Dialogue, Patience, ReplyT
+from kernelgen.grading.supervisor.dialogue import Dialogue, Patience
 from kernelgen.grading.timing.looks import Meanwhile
 from kernelgen.grading.timing.waits import BatchTime
 from kernelgen.grading.verdict import Judged, Status
@@ -59,7 +59,7 @@ class BatchRunner:
         control_wait_ms = (time.perf_counter() - start) * 1e3 - control.apart_ms
         # On a CPU what runs on after the answer is work: the wait ends once nothing does.
         patience = Patience(keep_running=on_gpu, while_waiting=meanwhile)
-        ran = self._ask_host(made, m.BatchRan, patience)
+        ran = self._ask_host(made, patience)
         wait_ms = self._dialogue.waited_ms
         if in_place and not on_gpu and not ran.why_not_in_place:
             ran = self._dialogue.copy_outputs(ran, made)
@@ -103,15 +103,13 @@ class BatchRunner:
 
         enqueued = self._ask_host(
             made,
-            m.BatchRan,
             # Not stopped after it: waking up would count, and the inputs are not there yet.
             Patience(rescue_after_s=_ENQUEUED_WITHIN_S, rescue=open_gate, keep_running=True),
         )
         if opened or not enqueued.outputs:
-            self._ask_host(m.AwaitBatch(), m.BatchDone, Patience(meanwhile=open_gate))
+            self._ask_host(m.AwaitBatch(), Patience(meanwhile=open_gate))
             return None
-        waiting = Patience(meanwhile=open_gate, keep_running=True)
-        self._ask_host(m.AwaitBatch(), m.BatchDone, waiting)
+        self._ask_host(m.AwaitBatch(), Patience(meanwhile=open_gate, keep_running=True))
         wait_ms = self._dialogue.waited_ms - opened[0]
         at_once = self._verify(enqueued)
         return BatchTime(
@@ -143,11 +141,6 @@ class BatchRunner:
         if self.has_left:
             self._calls.require_passed(self._dialogue.ask_oracle(m.VerifyKept()), timed=True)
 
-    def _ask_host(
-        self,
-        message: m.RunBatch | m.AwaitBatch,
-        expect: type[ReplyT],
-        patience: Patience,
-    ) -> ReplyT:
+    def _ask_host(self, message: m.ToHost[m.AnswerT], patience: Patience) -> m.AnswerT:
         during = f"in a batch of calls on case {MAIN_CASE}"
-        return self._dialogue.ask_host(message, expect, self._timeout_s, during, patience=patience)
+        return self._dialogue.ask_host(message, self._timeout_s, during, patience=patience)

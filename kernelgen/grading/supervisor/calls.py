@@ -7,7 +7,7 @@ import msgspec
 
 from kernelgen.grading.options import GradeOptions
 from kernelgen.grading.precision import changed_pins
-from kernelgen.grading.supervisor.dialogue import Dialogue, ReplyT
+from kernelgen.grading.supervisor.dialogue import Dialogue
 from kernelgen.grading.supervisor.evidence import Evidence, parameter_hint
 from kernelgen.grading.verdict import Judged, Status
 from kernelgen.grading.wire import messages as m
@@ -68,7 +68,6 @@ class CaseCalls:
                 timed=timed,
                 over_the_last=over_the_last,
             ),
-            m.Called,
             self._options.call_timeout_s,
             f"in forward on case {self._case.name}",
         )
@@ -122,7 +121,7 @@ class CaseCalls:
     def change_parameters(self) -> None:
         """Call with other parameters, which are written over those before."""
         changed = m.ChangeParameters(values=self._dialogue.ask_oracle(m.RedrawParameters()).tensors)
-        self._ask_host(changed, m.ParametersChanged, "while the parameters", "were changed")
+        self._ask_host(changed, "while the parameters", "were changed")
         called = self.call(self.new_inputs())
         found = self._verified(called)
         self._log.add(found)
@@ -146,7 +145,7 @@ class CaseCalls:
     def compare_buffers(self, numbers: tuple[int, ...]) -> None:
         """Compare buffers that one call changes, such as running statistics."""
         asked = m.ReturnBuffers(numbers=numbers)
-        returned = self._ask_host(asked, m.BuffersReturned, "while the buffers", "were returned")
+        returned = self._ask_host(asked, "while the buffers", "were returned")
         compared = self._dialogue.ask_oracle(m.VerifyBuffers(returned=returned))
         found = compared.found
         if found is not None and found.status is Status.TAMPERED:
@@ -170,8 +169,7 @@ class CaseCalls:
 
     def require_inputs_unchanged(self) -> None:
         """Have the last call's inputs compared with what they were."""
-        asked = m.ReturnInputs()
-        returned = self._ask_host(asked, m.InputsReturned, "while the inputs", "were returned")
+        returned = self._ask_host(m.ReturnInputs(), "while the inputs", "were returned")
         changed = self._dialogue.ask_oracle(m.VerifyInputs(inputs=returned.inputs))
         if changed:
             reason = (
@@ -180,9 +178,9 @@ class CaseCalls:
             )
             raise Judged(Status.MUTATED_INPUT, reason)
 
-    def _ask_host(self, message: m.Message, expect: type[ReplyT], what: str, done: str) -> ReplyT:
+    def _ask_host(self, message: m.ToHost[m.AnswerT], what: str, done: str) -> m.AnswerT:
         during = f"{what} of case {self._case.name} {done}"
-        return self._dialogue.ask_host(message, expect, self._options.call_timeout_s, during)
+        return self._dialogue.ask_host(message, self._options.call_timeout_s, during)
 
     def _require_agreement(self, found: m.Verified, *, timed: bool) -> None:
         if found.status is Status.PASSED:

@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 
@@ -20,7 +20,7 @@ from kernelgen.grading.supervisor.explain import (
 )
 from kernelgen.grading.supervisor.oracle_client import ORACLE_TIMEOUT_S, OracleClient
 from kernelgen.grading.supervisor.servers import WorkerGone
-from kernelgen.grading.supervisor.workers import ForkServer, Worker, cache_folders
+from kernelgen.grading.supervisor.workers import ForkServer, Worker
 from kernelgen.grading.verdict import Judged, Status
 from kernelgen.grading.wire import messages as m
 from kernelgen.grading.wire.channel import ChannelGarbage
@@ -35,8 +35,6 @@ from kernelgen.solution.file import SolutionFile
 
 _CONTAIN_TIMEOUT_S = 60.0
 _COMPILER_LOG_BYTES = 1 << 20
-
-ReplyT = TypeVar("ReplyT")
 
 
 class Patience(msgspec.Struct, frozen=True, kw_only=True):
@@ -114,8 +112,7 @@ class Dialogue:
         self._solution = solution
         folder = self.host_folder
         folder.mkdir()
-        full = {**self.environment, **cache_folders(folder), "HOME": str(folder)}
-        self._host = self._server.fork("candidate", folder, full, m.FromCandidate, plan)
+        self._host = self._server.fork(folder, self.environment, plan)
         try:
             # No code of the candidate's is there yet: this, and only this, is our own word.
             said = self._host.receive(_CONTAIN_TIMEOUT_S)
@@ -181,12 +178,11 @@ class Dialogue:
 
     def begin_trace(self, timeout_s: float, *, follows: bool = False) -> None:
         """Have the host record what its next calls or batch run; raises Judged."""
-        begin = m.BeginTrace(follows=follows)
-        self.ask_host(begin, m.TraceBegun, timeout_s, "before a traced call")
+        self.ask_host(m.BeginTrace(follows=follows), timeout_s, "before a traced call")
 
     def end_trace(self, timeout_s: float, count: int) -> tuple[Trace, ...]:
         """Return what the host says ran since, in so many calls or a batch; raises Judged."""
-        traces = self.ask_host(m.EndTrace(), m.Traced, timeout_s, "after traced calls").traces
+        traces = self.ask_host(m.EndTrace(), timeout_s, "after traced calls").traces
         missing = next((trace.missing for trace in traces if trace.missing), "")
         if len(traces) != count:
             missing = missing or f"{len(traces)} calls were recorded, where {count} were made"
@@ -251,13 +247,12 @@ class Dialogue:
 
     def ask_host(
         self,
-        message: msgspec.Struct,
-        expect: type[ReplyT],
+        message: m.ToHost[m.AnswerT],
         timeout_s: float,
         during: str,
         *,
         patience: Patience = _NONE,
-    ) -> ReplyT:
+    ) -> m.AnswerT:
         """Ask the candidate host; every way in which that can fail is the candidate's.
 
         `during` completes "the process ended ...", for the reason.
@@ -301,8 +296,9 @@ class Dialogue:
             printed = self._host.log_tail(_COMPILER_LOG_BYTES) if reply.in_build else ""
             status, reason = explain_failure(reply, self._solution, during, printed)
             raise Judged(status, reason)
-        if not isinstance(reply, expect):
-            reason = f"a {type(reply).__name__} came {during} where a {expect.__name__} was due"
+        due: type[m.AnswerT] = message.answered_by()
+        if not isinstance(reply, due):
+            reason = f"a {type(reply).__name__} came {during} where a {due.__name__} was due"
             raise Judged(Status.TAMPERED, reason)
         return reply
 

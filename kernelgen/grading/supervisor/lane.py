@@ -53,7 +53,7 @@ class Lane(contextlib.AbstractContextManager["Lane"]):
         self._stopped = threading.Event()
         self._changing = threading.Lock()
         self._at_work: threading.Event | None = None
-        self._server = ForkServer.usual(self._folder, CANDIDATE_MODULES)
+        self._server = ForkServer(self._folder, CANDIDATE_MODULES)
         self.environment = versions()
 
     def __exit__(self, *_: object) -> None:
@@ -113,7 +113,7 @@ class Lane(contextlib.AbstractContextManager["Lane"]):
         """Return a server that runs."""
         if not self._server.running:
             self._server.close()
-            self._server = ForkServer.usual(self._folder, CANDIDATE_MODULES)
+            self._server = ForkServer(self._folder, CANDIDATE_MODULES)
         # Last: whoever stops this either ended the server that is returned, or is seen here.
         if self._at_work is None or self._at_work.is_set():
             raise LaneStopped

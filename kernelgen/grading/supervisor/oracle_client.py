@@ -10,7 +10,7 @@ import msgspec
 from kernelgen.grading.launch import trusted_environment
 from kernelgen.grading.supervisor.explain import explain_end, judge_over_limit
 from kernelgen.grading.supervisor.servers import WorkerGone
-from kernelgen.grading.supervisor.workers import ForkServer, Worker, cache_folders
+from kernelgen.grading.supervisor.workers import ForkServer, Worker
 from kernelgen.grading.verdict import Judged, Owner, Status
 from kernelgen.grading.wire import messages as m
 from kernelgen.grading.wire.channel import ChannelGarbage
@@ -62,8 +62,7 @@ class OracleClient:
     """
 
     def __init__(self, server: ForkServer, folder: Path, environment: Mapping[str, str]) -> None:
-        full = {**trusted_environment(), **environment, **cache_folders(folder)}
-        self.worker: Worker = server.fork("oracle", folder, full, m.FromOracle)
+        self.worker: Worker = server.fork(folder, {**trusted_environment(), **environment})
         self.folder, self.healthy = folder, True
         self._case_names: tuple[str, ...] = ()
 

@@ -292,7 +292,7 @@ class Oracles:
 
     def _new_server(self) -> ForkServer:
         folder = Path(tempfile.mkdtemp(prefix="server-", dir=self._scratch))
-        return ForkServer.usual(folder, self._modules)
+        return ForkServer(folder, self._modules)
 
     def _at_rest(self, oracle: OracleClient) -> bool:
         """Have it let go of what was its last borrower's."""

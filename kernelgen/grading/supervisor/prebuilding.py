@@ -16,7 +16,7 @@ from kernelgen.errors import KernelgenFault
 from kernelgen.grading.launch import cores_aside
 from kernelgen.grading.supervisor.calls import Task
 from kernelgen.grading.supervisor.servers import WorkerGone
-from kernelgen.grading.supervisor.workers import ForkServer, cache_folders
+from kernelgen.grading.supervisor.workers import ForkServer
 from kernelgen.grading.wire import messages as m
 from kernelgen.grading.wire.channel import ChannelGarbage
 from kernelgen.grading.wire.forking import CANDIDATE_MODULES
@@ -67,9 +67,7 @@ def told_by_a_fork(server: ForkServer, request: CaptureRequest, timeout_s: float
         CaptureError: it gave no reply.
         KernelgenFault: this machine could not contain it, or the server was stopped.
     """
-    scratch = Path(request.scratch)
-    environment = {**cache_folders(scratch), "HOME": str(scratch)}
-    worker = server.fork("candidate", scratch, environment, m.FromCandidate, request.plan)
+    worker = server.fork(Path(request.scratch), {}, request.plan)
     try:
         # No code of the candidate's is there yet: this, and only this, is our own word.
         found = worker.receive(_CONTAIN_TIMEOUT_S)
@@ -105,7 +103,7 @@ def told_alone(request: CaptureRequest, timeout_s: float) -> CaptureReply:
 @contextlib.contextmanager
 def open_server() -> Iterator[ForkServer]:
     """A server for `told_by_a_fork`; raises KernelgenFault where none can be started."""
-    with temporary_folder() as folder, ForkServer.usual(folder, CANDIDATE_MODULES) as server:
+    with temporary_folder() as folder, ForkServer(folder, CANDIDATE_MODULES) as server:
         yield server
 
 

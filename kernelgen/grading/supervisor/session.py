@@ -249,7 +249,6 @@ class Session:
                 ready=self._prebuilt.ready,
                 lent=lent_to(self._solution.text, self._problem.module_source).source,
             ),
-            m.CandidateBuilt,
             self._options.build_timeout_s,
             "while being imported",
             patience=Patience(while_waiting=lambda: self._lock.pausable(host.pause, host.resume)),
@@ -267,7 +266,6 @@ class Session:
         self._reference_bytes = self._sizes_bytes[number] = opened.minimal_bytes
         constructed = self._dialogue.ask_host(
             opened.construct,
-            m.Constructed,
             self._options.build_timeout_s,
             f"while ModelNew was constructed for case {case.name}",
         )
@@ -276,7 +274,6 @@ class Session:
             initial = self._dialogue.ask_oracle(m.DrawInitialValues())
             parameters = self._dialogue.ask_host(
                 m.MatchParameters(initial=initial),
-                m.Matched,
                 self._options.call_timeout_s,
                 f"while the parameters of case {case.name} were matched",
             ).parameters

@@ -17,6 +17,7 @@ import msgspec
 from kernelgen.errors import KernelgenFault
 from kernelgen.grading.launch import worker_environment
 from kernelgen.grading.supervisor.servers import END_TIMEOUT_S, ZYGOTES, Server, WorkerGone
+from kernelgen.grading.wire import messages as m
 from kernelgen.grading.wire.channel import (
     CANDIDATE_LIMIT_BYTES,
     ORACLE_LIMIT_BYTES,
@@ -35,7 +36,7 @@ _LOOK_S, _LEAST_SHARE = 2.0, 0.01
 _LOG_TAIL_BYTES = 8192
 
 
-def cache_folders(folder: Path) -> dict[str, str]:
+def _own_folders(folder: Path) -> dict[str, str]:
     """Return the environment that keeps a worker's temporary files in its own folder."""
     return {
         "TMPDIR": str(folder),
@@ -229,21 +230,24 @@ class ForkServer(Server, contextlib.AbstractContextManager["ForkServer"]):
     Args:
         folder: exists, and is where it works.
         modules: to import for every worker, besides torch.
+        environment: None is that of all workers.
 
     Raises:
-        OSError: it cannot be started.
-        KernelgenFault: its zygote is gone.
+        KernelgenFault: it cannot be started.
     """
 
     def __init__(
         self,
-        environment: Mapping[str, str],
         folder: Path,
         modules: Sequence[str] = USUAL_MODULES,
+        environment: Mapping[str, str] | None = None,
     ) -> None:
-        self._log = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115 (closed in `close`)
-        self._zygote = ZYGOTES.borrow(environment, modules)
-        ours, theirs = socket.socketpair()
+        try:
+            self._log = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115 (closed in `close`)
+            self._zygote = ZYGOTES.borrow(environment or worker_environment(), modules)
+            ours, theirs = socket.socketpair()
+        except OSError as error:
+            raise KernelgenFault(f"no fork server can be started: {error}") from error
         super().__init__(ours)
         self._workers: set[int] = set()
         self._finding = threading.Lock()
@@ -256,14 +260,6 @@ class ForkServer(Server, contextlib.AbstractContextManager["ForkServer"]):
             self._number = self._zygote.post(request, (theirs.fileno(), self._log.fileno()))
             unless_asked.pop_all()
         self._closed = False
-
-    @classmethod
-    def usual(cls, folder: Path, modules: Sequence[str]) -> ForkServer:
-        """Return one in the environment of all workers; raises KernelgenFault where none starts."""
-        try:
-            return cls(worker_environment(), folder, modules)
-        except OSError as error:
-            raise KernelgenFault(f"no fork server can be started: {error}") from error
 
     def __exit__(self, *_: object) -> None:
         self.close()
@@ -289,25 +285,23 @@ class ForkServer(Server, contextlib.AbstractContextManager["ForkServer"]):
         self._log.close()
 
     def fork(
-        self,
-        role: Role,
-        scratch: Path,
-        environment: Mapping[str, str],
-        accepts: Any,
-        plan: Plan | None = None,
+        self, scratch: Path, environment: Mapping[str, str], plan: Plan | None = None
     ) -> Worker:
-        """Start a worker.
+        """Start a candidate host in what the plan puts around it, or without one an oracle.
 
         `scratch` exists and is its working folder; its log is a file beside it. The environment
-        comes on top of the server's, and `accepts` is the union of records that it may send. A
-        candidate needs a plan.
+        comes on top of the server's, and that which keeps files in the folder on top of that.
         """
+        role: Role = "oracle" if plan is None else "candidate"
         log = (scratch.parent / f"{role}.log").open("wb+")
         ours, theirs = socket.socketpair()
-        untrusted = role == "candidate"
-        limit = CANDIDATE_LIMIT_BYTES if untrusted else ORACLE_LIMIT_BYTES
-        channel = Channel[Any](ours, accepts, limit, one_sender=untrusted)
-        request = Fork(role=role, scratch=str(scratch), environment=dict(environment), plan=plan)
+        full = {**environment, **_own_folders(scratch)}
+        if plan is None:
+            channel = Channel[Any](ours, m.FromOracle, ORACLE_LIMIT_BYTES)
+        else:
+            full["HOME"] = str(scratch)
+            channel = Channel[Any](ours, m.FromCandidate, CANDIDATE_LIMIT_BYTES, one_sender=True)
+        request = Fork(role=role, scratch=str(scratch), environment=full, plan=plan)
         with theirs, contextlib.ExitStack() as unless_forked:
             unless_forked.callback(channel.close)
             unless_forked.callback(log.close)

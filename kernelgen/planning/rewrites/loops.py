@@ -318,7 +318,7 @@ def _numbered(graph: Graph) -> Graph:
 
     nodes = []
     for node in graph.nodes:
-        arguments = {key: renamed(value, name_of) for key, value in node.arguments.items()}
+        arguments = renamed(node, name_of)
         nodes.append(msgspec.structs.replace(node, name=names[node.name], arguments=arguments))
     return msgspec.structs.replace(
         graph,

@@ -1,7 +1,5 @@
 """Floats of 16 bits, computed with as float32: widened where read, rounded where stored."""
 
-from collections.abc import Mapping
-
 import msgspec
 
 from kernelgen.engines.naming import without_overload
@@ -44,11 +42,12 @@ def with_wide_floats(graph: Graph, known: frozenset[str]) -> Graph:
         read = [name for name in node.reads if name in narrow]
         if node.aten in EXPANSIONS and node.name in narrow:
             repeated[node.name] = f"wide_{node.name}"
-            wide = _with_input(node, repeated[node.name], widened(node.reads[0], b), "float32")
-            return [node, *b.nodes, wide]
+            seen = _with_input(node, repeated[node.name], widened(node.reads[0], b), "float32")
+            return [node, *b.nodes, seen]
         if not is_known or node.aten in CASTS or not read:
             return [node]
-        arguments = _renamed(node, {n: repeated.get(n) or widened(n, b).name for n in read})
+        wide = {name: repeated.get(name) or widened(name, b).name for name in read}
+        arguments = renamed(node, lambda name: wide.get(name, name))
         arguments |= {"dtype": None} if arguments.get("dtype") == Named("float32") else {}
         updates = arguments.get("training", arguments.get("use_input_stats"))
         keeps = updates is True and arguments.get("running_mean") is not None
@@ -85,12 +84,10 @@ def with_casts_skipped(graph: Graph) -> list[Node]:
     stored = {node.name: node.reads[0] for node in casts if is_stored(node)}
     read = {node.name: node.reads[0] for node in casts if types[node.name].dtype == "float32"}
     skipped = {n: stored.get(of, of) for n, of in read.items() if types[of].dtype in NARROW}
-    replace = msgspec.structs.replace
-    return [replace(node, arguments=_renamed(node, skipped)) for node in graph.nodes]
-
-
-def _renamed(node: Node, names: Mapping[str, str]) -> dict[str, Argument]:
-    return {k: renamed(v, lambda one: names.get(one, one)) for k, v in node.arguments.items()}
+    return [
+        msgspec.structs.replace(node, arguments=renamed(node, lambda name: skipped.get(name, name)))
+        for node in graph.nodes
+    ]
 
 
 def _with_input(view: Node, name: str, value: Reference, dtype: str) -> Node:

@@ -223,10 +223,7 @@ class _Views:
         return self._look(value, split, "unflatten.groups", dim=place, sizes=ones)
 
     def _pointwise(self, node: Node, split: _Split) -> Reference:
-        arguments = {
-            key: renamed(argument, lambda value: self._parted(value, split))
-            for key, argument in node.arguments.items()
-        }
+        arguments = renamed(node, lambda value: self._parted(value, split))
         made = self._made(node.name, split, node.aten, arguments, node.type)
         self._nodes[made.name] = msgspec.structs.replace(self._nodes[made.name], whole=node.whole)
         return made
@@ -261,10 +258,7 @@ class _Views:
             if (other := self._nodes.get(name)) is not None and other.aten in EXPANSIONS
         }
         shapes = [self._types[sources.get(name, name)].shape for name in node.reads]
-        arguments = {
-            key: renamed(argument, lambda value: sources.get(value, value))
-            for key, argument in node.arguments.items()
-        }
+        arguments = renamed(node, lambda value: sources.get(value, value))
         whole = [
             key
             for key, one in node.arguments.items()
@@ -292,10 +286,7 @@ class _Views:
         shape = self._types[source].shape
         if shape == node.type.shape or repeated.type.shape != node.type.shape:
             return node
-        arguments = {
-            key: renamed(argument, lambda value: source if value in read else value)
-            for key, argument in node.arguments.items()
-        }
+        arguments = renamed(node, lambda value: source if value in read else value)
         once = f"{node.name}_once"
         while once in self._types:
             once += "_2"

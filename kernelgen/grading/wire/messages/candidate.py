@@ -1,11 +1,11 @@
-"""Requests to the candidate's host, and its answers.
+"""Requests to the candidate's host, each after its answer.
 
 Nothing that comes from there is to be believed before it is verified.
 """
 
 from functools import reduce
 from operator import or_
-from typing import Annotated, Any
+from typing import Annotated, Any, Generic
 
 import msgspec
 
@@ -20,152 +20,12 @@ from kernelgen.sandbox.record import Containment
 _MOST_BYTES_OF_NAMES = 1 << 20
 
 
-class ToHost(carried.Message, frozen=True, kw_only=True):
-    """Request to a candidate's host; it answers with a FromHost."""
+class ToHost(carried.Asking[carried.AnswerT], Generic[carried.AnswerT], frozen=True, kw_only=True):
+    """Request to a candidate's host; it answers with an AnswerT, or with CandidateFailed."""
 
 
 class FromHost(carried.Message, frozen=True, kw_only=True):
     """Answer from a candidate's process."""
-
-
-class TellRecipes(ToHost, frozen=True, kw_only=True):
-    """Import a candidate and say what it would build; asked of a process that does nothing else."""
-
-    request: CaptureRequest
-
-
-class RecipesTold(FromHost, frozen=True, kw_only=True):
-    """Recipes of its builds, in the words of its own process."""
-
-    reply: CaptureReply
-
-
-class BuildCandidate(ToHost, frozen=True, kw_only=True):
-    """Import the candidate. Answered by CandidateBuilt or CandidateFailed.
-
-    Attributes:
-        file_name: its name; the text is written under it into the scratch folder.
-        ready: what it builds, as far as that was compiled ahead.
-        lent: source of what the reference lends to the text.
-    """
-
-    file_name: str
-    text: str
-    device: Device
-    threads: int
-    ready: Ready = Ready()
-    lent: str = ""
-
-
-class Construct(ToHost, frozen=True, kw_only=True):
-    """Make ModelNew and give it the parameters. Answered by Constructed or CandidateFailed.
-
-    The oracle writes it; the tensors' bytes are in the arena.
-
-    Attributes:
-        arena: a memfd arena's descriptor comes along with this message.
-        given: a list of two: the constructor's arguments, and the parameters' values.
-        state: whose values the parameters are.
-        gradients: names of those whose gradients forward returns as well; None: forward alone.
-        source: of get_init_inputs, which under the state's seed makes arguments that cannot be
-            given; "" where they are.
-    """
-
-    arena: carried.ArenaHandle
-    given: carried.Tensors
-    state: carried.ReferenceState
-    manner: Manner
-    gradients: tuple[str, ...] | None
-    source: str
-
-
-class MatchParameters(ToHost, frozen=True, kw_only=True):
-    """Give the parameters again, with the reference's initial values known. Answered by Matched."""
-
-    initial: tuple[str, ...]
-
-
-class ChangeParameters(ToHost, frozen=True, kw_only=True):
-    """Copy other values into the parameters, in place. Answered by ParametersChanged.
-
-    Attributes:
-        values: of the reference's parameters, in their order.
-    """
-
-    values: carried.Tensors
-
-
-class Call(ToHost, frozen=True, kw_only=True):
-    """Run forward once on the inputs in the arena. Answered by Called or CandidateFailed.
-
-    Attributes:
-        seed: for the default generators before it; None leaves them.
-        timed: overwrite the caches before it, and have torch count a change of every parameter.
-        over_the_last: write the inputs over those of the last call, where they have the same form,
-            so that addresses and torch's count of writes say nothing of a change.
-    """
-
-    inputs: carried.Tensors
-    timed: bool
-    over_the_last: bool = False
-    seed: int | None = None
-
-
-class BeginTrace(ToHost, frozen=True, kw_only=True):
-    """Record what the next calls, or the next batch, run. Answered by TraceBegun, always.
-
-    What is asked next is no other message than without it.
-
-    Attributes:
-        follows: what each operator of torch's reads and leaves, in calls on a CPU, and no times.
-    """
-
-    follows: bool = False
-
-
-class EndTrace(ToHost, frozen=True, kw_only=True):
-    """Stop recording and tell what ran. Answered by Traced."""
-
-
-class ReturnInputs(ToHost, frozen=True, kw_only=True):
-    """Put the last call's inputs, as they are now, into the arena. Answered by InputsReturned."""
-
-
-class ReturnBuffers(ToHost, frozen=True, kw_only=True):
-    """Put buffers, as they are now, into the arena. Answered by BuffersReturned.
-
-    Attributes:
-        numbers: places of the reference's in its state.
-    """
-
-    numbers: tuple[int, ...]
-
-
-class RunBatch(ToHost, frozen=True, kw_only=True):
-    """Run forward on several inputs, one after the other. Answered by BatchRan.
-
-    The oracle writes it; the inputs' bytes are in the arena, or will be once the gate is open.
-
-    Attributes:
-        arena: a memfd arena's descriptor comes along with this message.
-        inputs: of each call; forward gets them where they lie.
-        outputs_at: byte of the arena from which on there is room for outputs not left in place.
-        in_place: leave the outputs where forward made them, if another process can look there; on
-            a CPU the answer has their addresses, and the supervisor reads what is there.
-        seeds: for the default generators before each call, where the reference draws; or none.
-        gated: enqueue everything behind the arena's gate, answer, and wait for AwaitBatch.
-    """
-
-    arena: carried.ArenaHandle
-    inputs: tuple[carried.Tensors, ...]
-    outputs_at: int
-    in_place: bool
-    seeds: tuple[int, ...] = ()
-    gated: bool = False
-
-
-class AwaitBatch(ToHost, frozen=True, kw_only=True):
-    """Wait for the enqueued batch. Answered by BatchDone."""
 
 
 class Contained(FromHost, frozen=True, kw_only=True):
@@ -180,10 +40,39 @@ class NotContained(FromHost, frozen=True, kw_only=True):
     reason: str
 
 
+class RecipesTold(FromHost, frozen=True, kw_only=True):
+    """Recipes of its builds, in the words of its own process."""
+
+    reply: CaptureReply
+
+
+class TellRecipes(ToHost[RecipesTold], frozen=True, kw_only=True):
+    """Import a candidate and say what it would build; asked of a process that does nothing else."""
+
+    request: CaptureRequest
+
+
 class CandidateBuilt(FromHost, frozen=True, kw_only=True):
     """Imported; `seconds` of wall time."""
 
     seconds: carried.Seconds
+
+
+class BuildCandidate(ToHost[CandidateBuilt], frozen=True, kw_only=True):
+    """Import the candidate.
+
+    Attributes:
+        file_name: its name; the text is written under it into the scratch folder.
+        ready: what it builds, as far as that was compiled ahead.
+        lent: source of what the reference lends to the text.
+    """
+
+    file_name: str
+    text: str
+    device: Device
+    threads: int
+    ready: Ready = Ready()
+    lent: str = ""
 
 
 class ParametersGiven(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -223,14 +112,52 @@ class Constructed(FromHost, frozen=True, kw_only=True):
     renamed: bool = False
 
 
+class Construct(ToHost[Constructed], frozen=True, kw_only=True):
+    """Make ModelNew and give it the parameters.
+
+    The oracle writes it; the tensors' bytes are in the arena.
+
+    Attributes:
+        arena: a memfd arena's descriptor comes along with this message.
+        given: a list of two: the constructor's arguments, and the parameters' values.
+        state: whose values the parameters are.
+        gradients: names of those whose gradients forward returns as well; None: forward alone.
+        source: of get_init_inputs, which under the state's seed makes arguments that cannot be
+            given; "" where they are.
+    """
+
+    arena: carried.ArenaHandle
+    given: carried.Tensors
+    state: carried.ReferenceState
+    manner: Manner
+    gradients: tuple[str, ...] | None
+    source: str
+
+
 class Matched(FromHost, frozen=True, kw_only=True):
     """The parameters hold the reference's values."""
 
     parameters: ParametersGiven
 
 
+class MatchParameters(ToHost[Matched], frozen=True, kw_only=True):
+    """Give the parameters again, with the reference's initial values known."""
+
+    initial: tuple[str, ...]
+
+
 class ParametersChanged(FromHost, frozen=True, kw_only=True):
     """The parameters hold the other values."""
+
+
+class ChangeParameters(ToHost[ParametersChanged], frozen=True, kw_only=True):
+    """Copy other values into the parameters, in place.
+
+    Attributes:
+        values: of the reference's parameters, in their order.
+    """
+
+    values: carried.Tensors
 
 
 class Called(FromHost, frozen=True, kw_only=True):
@@ -253,14 +180,73 @@ class Called(FromHost, frozen=True, kw_only=True):
     pins: carried.ReportedPins
 
 
+class Call(ToHost[Called], frozen=True, kw_only=True):
+    """Run forward once on the inputs in the arena.
+
+    Attributes:
+        seed: for the default generators before it; None leaves them.
+        timed: overwrite the caches before it, and have torch count a change of every parameter.
+        over_the_last: write the inputs over those of the last call, where they have the same form,
+            so that addresses and torch's count of writes say nothing of a change.
+    """
+
+    inputs: carried.Tensors
+    timed: bool
+    over_the_last: bool = False
+    seed: int | None = None
+
+
 class TraceBegun(FromHost, frozen=True, kw_only=True):
     """Answer: what comes next is recorded."""
+
+
+class BeginTrace(ToHost[TraceBegun], frozen=True, kw_only=True):
+    """Record what the next calls, or the next batch, run. Answered by TraceBegun, always.
+
+    What is asked next is no other message than without it.
+
+    Attributes:
+        follows: what each operator of torch's reads and leaves, in calls on a CPU, and no times.
+    """
+
+    follows: bool = False
 
 
 class Traced(FromHost, frozen=True, kw_only=True):
     """Records of each call since BeginTrace, or of all calls of one batch together."""
 
     traces: Annotated[tuple[Trace, ...], msgspec.Meta(max_length=MAX_TRACES)]
+
+
+class EndTrace(ToHost[Traced], frozen=True, kw_only=True):
+    """Stop recording and tell what ran."""
+
+
+class InputsReturned(FromHost, frozen=True, kw_only=True):
+    """The inputs' form and place."""
+
+    inputs: carried.Tensors
+
+
+class ReturnInputs(ToHost[InputsReturned], frozen=True, kw_only=True):
+    """Put the last call's inputs, as they are now, into the arena."""
+
+
+class BuffersReturned(FromHost, frozen=True, kw_only=True):
+    """A list of the candidate's buffers, and the numbers of the reference's that they stand for."""
+
+    numbers: tuple[int, ...]
+    buffers: carried.Tensors
+
+
+class ReturnBuffers(ToHost[BuffersReturned], frozen=True, kw_only=True):
+    """Put buffers, as they are now, into the arena.
+
+    Attributes:
+        numbers: places of the reference's in its state.
+    """
+
+    numbers: tuple[int, ...]
 
 
 class BatchRan(FromHost, frozen=True, kw_only=True):
@@ -277,21 +263,35 @@ class BatchRan(FromHost, frozen=True, kw_only=True):
     why_not_in_place: str = ""
 
 
+class RunBatch(ToHost[BatchRan], frozen=True, kw_only=True):
+    """Run forward on several inputs, one after the other.
+
+    The oracle writes it; the inputs' bytes are in the arena, or will be once the gate is open.
+
+    Attributes:
+        arena: a memfd arena's descriptor comes along with this message.
+        inputs: of each call; forward gets them where they lie.
+        outputs_at: byte of the arena from which on there is room for outputs not left in place.
+        in_place: leave the outputs where forward made them, if another process can look there; on
+            a CPU the answer has their addresses, and the supervisor reads what is there.
+        seeds: for the default generators before each call, where the reference draws; or none.
+        gated: enqueue everything behind the arena's gate, answer, and wait for AwaitBatch.
+    """
+
+    arena: carried.ArenaHandle
+    inputs: tuple[carried.Tensors, ...]
+    outputs_at: int
+    in_place: bool
+    seeds: tuple[int, ...] = ()
+    gated: bool = False
+
+
 class BatchDone(FromHost, frozen=True, kw_only=True):
     """The device has nothing left to do."""
 
 
-class InputsReturned(FromHost, frozen=True, kw_only=True):
-    """The inputs' form and place."""
-
-    inputs: carried.Tensors
-
-
-class BuffersReturned(FromHost, frozen=True, kw_only=True):
-    """A list of the candidate's buffers, and the numbers of the reference's that they stand for."""
-
-    numbers: tuple[int, ...]
-    buffers: carried.Tensors
+class AwaitBatch(ToHost[BatchDone], frozen=True, kw_only=True):
+    """Wait for the enqueued batch."""
 
 
 class CandidateFailed(FromHost, frozen=True, kw_only=True):

@@ -1,6 +1,6 @@
 """Parts that more than one kind of record carries."""
 
-from typing import Annotated
+from typing import Annotated, Any, Generic, TypeVar, get_args
 
 import msgspec
 
@@ -9,6 +9,19 @@ from kernelgen.grading.wire.tree import Node, TensorSpec, require_shallow
 
 class Message(msgspec.Struct, frozen=True, kw_only=True, tag=True, forbid_unknown_fields=True):
     """One record; its class name travels with it."""
+
+
+AnswerT = TypeVar("AnswerT")
+
+
+class Asking(Message, Generic[AnswerT], frozen=True, kw_only=True):
+    """A request that is answered by an AnswerT."""
+
+    @classmethod
+    def answered_by(cls) -> Any:
+        """Return the type of its answer."""
+        (base,) = cls.__orig_bases__  # type: ignore[attr-defined]
+        return get_args(base)[0]
 
 
 # Times and settings by a candidate's process, within what an honest one can say.

@@ -2,22 +2,20 @@
 
 from functools import reduce
 from operator import or_
-from typing import Any, ClassVar, Generic, TypeVar, get_args
+from typing import Any, ClassVar, Generic
 
 import msgspec
 
 from kernelgen.grading.verdict import Status, WorstElement
 from kernelgen.grading.wire.messages.candidate import BuffersReturned, Construct, RunBatch
-from kernelgen.grading.wire.messages.carried import Message, Placed, Tensors
+from kernelgen.grading.wire.messages.carried import AnswerT, Asking, Message, Placed, Tensors
 from kernelgen.grading.wire.trace import Trace
 from kernelgen.hardware.calibration import Calibration, MatrixFormat
 from kernelgen.hardware.identity import DeviceIdentity
 from kernelgen.problem.record import Device, Manner, Rule
 
-AnswerT = TypeVar("AnswerT")
 
-
-class Request(Message, Generic[AnswerT], frozen=True, kw_only=True):
+class Request(Asking[AnswerT], Generic[AnswerT], frozen=True, kw_only=True):
     """A request to the oracle, which answers with an Answer that holds an AnswerT, or with Refused.
 
     Attributes:
@@ -29,8 +27,7 @@ class Request(Message, Generic[AnswerT], frozen=True, kw_only=True):
     @classmethod
     def read(cls, answer: "Answer") -> AnswerT:
         """Return what an answer holds; raises msgspec.MsgspecError if that is none to this."""
-        (base,) = cls.__orig_bases__  # type: ignore[attr-defined]
-        value: AnswerT = msgspec.json.decode(answer.value, type=get_args(base)[0])
+        value: AnswerT = msgspec.json.decode(answer.value, type=cls.answered_by())
         return value
 
 
