@@ -93,7 +93,7 @@ def test_a_reference_of_16_bits_is_not_taken_for_the_exact_result(
     insists = exact.ExactReference(
         Insisting(), "cpu", batch_independent=False, dtype=torch.bfloat16, needed=True
     )
-    with pytest.raises(ProblemFault, match="does not run in float64 .*bfloat16 are to be"):
+    with pytest.raises(ProblemFault, match=r"does not run in float64 .*bfloat16 are to be"):
         insists.of([x], [x])
     monkeypatch.setattr(exact, "free_bytes", lambda _: 0)
     with pytest.raises(MemoryError, match="not enough for the float64 reference"):

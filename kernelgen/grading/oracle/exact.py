@@ -111,8 +111,7 @@ class ExactReference:
             if not at_once and self._rows_are_apart(inputs, ref32):
                 next(self._by_chunks(inputs, ref32))
                 return "float64 by chunks", lambda: self._by_chunks(inputs, ref32)
-            if self._needed:
-                raise MemoryError("there is not enough for the float64 reference")
+            fault: Exception = MemoryError("there is not enough for the float64 reference")
             self.note = (
                 "outputs are compared with the float32 reference: "
                 "there is not enough memory for float64"
@@ -123,12 +122,14 @@ class ExactReference:
             # Not a cast, an assertion in the model or an operator that lacks float64.
             told = "outputs are compared with the float32 reference, which does not run in float64"
             self._note(error, told)
-            if self._needed:
-                raise ProblemFault(
-                    f"the reference does not run in float64 ({in_one_line(error)}), which says what "
-                    f"outputs in {str(self._dtype).removeprefix('torch.')} are to be; have it take "
-                    "its inputs' dtype, or compare by --tolerance kernelbench"
-                ) from error
+            dtype = str(self._dtype).removeprefix("torch.")
+            fault = ProblemFault(
+                f"the reference does not run in float64 ({in_one_line(error)}), which says what "
+                f"outputs in {dtype} are to be; have it take its inputs' dtype, or compare by "
+                "--tolerance kernelbench"
+            )
+        if self._needed:
+            raise fault
         return "float32", lambda: iter([(0, ref32)])
 
     def rankings(
