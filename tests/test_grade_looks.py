@@ -184,9 +184,13 @@ def test_a_library_under_another_name_is_as_large() -> None:
         "7f0002000000-7f0002f00000 r-xp 00000000 fe:01 13 /tmp/own.so\n"
         "7f0003000000-7f0006000000 r-xp 00000000 fe:01 14 /tmp/torch/lib/libtorch_python.so\n"
         f"7f0007000000-7f000a000000 r-xp 00000000 fe:01 15 {bindings}\n"
+        "7f000b000000-7f000d000000 r-xp 00000000 fe:01 16 /tmp/libgomp-1.so\n"
+        "7f000e000000-7f0010000000 r-xp 00000000 fe:01 17 /tmp/libm.so.6\n"
+        "7f0011000000-7f0013000000 rwxp 00000000 00:00 0 \n"
     )
     kinds = [kind for _, _, kind in _executable(told.encode())]
-    assert kinds == ["library", "library", "other", "library", "other"]
+    as_own = ["library", "library", "other", "library", "other"]
+    assert kinds == [*as_own, "library", "library", "for others"]
 
 
 FILLED_STACK = """

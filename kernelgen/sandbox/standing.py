@@ -94,10 +94,11 @@ def _executable(told: bytes) -> list[Mapping]:
             parts[file].append((begin, end, begin - int(offset, 16)))
     for file, of_file in parts.items():
         large = sum(end - begin for begin, end, _ in of_file) > _MOST_CODE
-        copied = large and file != str(_torch_s("libtorch_python.so"))
-        kind: Kind = "library" if copied or _LIBRARIES.search(file) else "other"
+        copied = large and file not in {"-", str(_torch_s("libtorch_python.so"))}
+        kind: Kind = "library" if _LIBRARIES.search(file) else "other"
         kind = "for others" if _FOR_OTHERS.search(file) else kind
         kind = "waits" if _WAITS.search(file) else kind
+        kind = "library" if copied else kind  # whatever it is called
         for begin, end, start in of_file:
             at = _vector_functions() if file.endswith(f"/{_TORCH}") else (0, 0)
             low, high = (min(max(begin, start + place), end) for place in at)
