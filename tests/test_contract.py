@@ -126,6 +126,10 @@ HONEST = {
                                + "".join(f"    {line}\n" for line in CLASS.splitlines()) + "\n\n")),
     "forward assigned": changed((FORWARD, "    forward = lambda self, x: module.run(x)")),
     "forward set in the constructor": changed((FORWARD, ""), ("self.gn =", "self.forward = module.run\n        self.gn =")),
+    "forward attached": changed((FORWARD, ""), ("def get_inputs", "ModelNew.forward = lambda self, x: module.run(x)\n\n\ndef get_inputs")),
+    "forward attached by setattr": changed((FORWARD, ""), ("def get_inputs", "setattr(ModelNew, 'forward', lambda self, x: module.run(x))\n"
+                                           "\n\ndef get_inputs")),
+    "made by exec": changed((CLASS, f"exec({CLASS!r})\n\n\n")),
     "future annotations": "from __future__ import annotations\n" + GOOD.replace("x: torch.Tensor", "x: Tensor")
                           .replace('"""GroupNorm."""', ""),
     "type checking": changed(("import torch\n", "import torch\nfrom typing import TYPE_CHECKING\n"

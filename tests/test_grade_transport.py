@@ -92,6 +92,27 @@ def test_a_subclass_and_an_object_are_described_not_sent(arena: HostArena) -> No
         withdraw(sent, arena, "cpu")
 
 
+@pytest.mark.parametrize(
+    ("make", "shares"),
+    [
+        (lambda x: x, True),
+        (lambda x: x.t()[1:, ::2], True),
+        (torch._neg_view, True),  # noqa: SLF001
+        (lambda x: torch.frombuffer(x.numpy(), dtype=x.dtype)[5:], True),
+        (lambda x: x[:0], False),
+        (lambda x: x.clone(), False),
+    ],
+    ids=["itself", "a part", "negated", "by its address", "nothing", "a copy"],
+)
+def test_memory_of_an_input_is_known(
+    arena: HostArena, make: Callable[[torch.Tensor], torch.Tensor], *, shares: bool
+) -> None:
+    x, other = torch.rand(6, 5), torch.rand(3)
+    outputs = [make(x), torch.rand(2)]
+    sent = deposit(outputs, arena, pack=True, inputs=[other, x])
+    assert [spec.of_input for spec in sent.specs] == [shares, False]
+
+
 def test_what_does_not_fit_is_described_without_bytes() -> None:
     small = HostArena(4096)
     sent = deposit([torch.ones(8), torch.ones(10_000)], small)

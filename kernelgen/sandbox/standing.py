@@ -70,10 +70,12 @@ def computes_in_a_library(pids: Iterable[int], *, shown: bool = False) -> bool |
                     mappings = _executable(told)
                 if not mappings:
                     continue
-                library = _is_library(thread, int(counter, 16), int(stack, 16), mappings)
-                if library and _kind(int(counter, 16), mappings) != "waits":
+                owner = _owner(thread, int(counter, 16), int(stack, 16), mappings)
+                if owner == "library" and _kind(int(counter, 16), mappings) != "waits":
                     return True
-                ran, waits = ran or not library, waits or library
+                waits = waits or owner == "library"
+                # One that nobody has called waits for the next loop, whoever computes.
+                ran = ran or owner not in {"library", "waits"}
         except OSError as error:
             if shown and isinstance(error, PermissionError):
                 return True
@@ -92,10 +94,11 @@ def _executable(told: bytes) -> list[Mapping]:
             parts[file].append((begin, end, begin - int(offset, 16)))
     for file, of_file in parts.items():
         large = sum(end - begin for begin, end, _ in of_file) > _MOST_CODE
-        copied = large and file != str(_torch_s("libtorch_python.so"))
-        kind: Kind = "library" if copied or _LIBRARIES.search(file) else "other"
+        copied = large and file not in {"-", str(_torch_s("libtorch_python.so"))}
+        kind: Kind = "library" if _LIBRARIES.search(file) else "other"
         kind = "for others" if _FOR_OTHERS.search(file) else kind
         kind = "waits" if _WAITS.search(file) else kind
+        kind = "library" if copied else kind  # whatever it is called
         for begin, end, start in of_file:
             at = _vector_functions() if file.endswith(f"/{_TORCH}") else (0, 0)
             low, high = (min(max(begin, start + place), end) for place in at)
@@ -132,19 +135,19 @@ def _symbols(elf: mmap.mmap) -> Iterator[tuple[bytes, int]]:
             yield elf[begin : begin + 8], value - sections[section][1] + sections[section][2]
 
 
-def _is_library(thread: Path, counter: int, stack: int, mappings: list[Mapping]) -> bool:
-    """Whether the work at a counter is a library's, as is that of the nearest caller."""
+def _owner(thread: Path, counter: int, stack: int, mappings: list[Mapping]) -> Kind | None:
+    """Return the kind of the code at a counter, or of its nearest caller if it works for others."""
     at = _kind(counter, mappings)
     # A stack may have been filled, to be taken for callers'.
     if at in {"library", "other"}:
-        return at == "library"
+        return at
     near = b""
     # A stack pointer may point nowhere.
     with contextlib.suppress(OSError), (thread / "mem").open("rb", buffering=0) as memory:
         near = os.pread(memory.fileno(), _NEAR_BYTES, stack)
     # Return addresses are among the words, of 8 bytes, on the stack.
     kinds = (_kind(word, mappings) for word in memoryview(near[: len(near) & -8]).cast("Q"))
-    return next((kind for kind in kinds if kind in {"library", "other"}), at) == "library"
+    return next((kind for kind in kinds if kind in {"library", "other"}), at)
 
 
 def _kind(address: int, mappings: list[Mapping]) -> Kind | None:

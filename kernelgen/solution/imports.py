@@ -21,8 +21,6 @@ _WITH_A_GPU = frozenset({"triton"})
 _NO_SOLUTIONS = frozenset(
     {"triton", "numpy", "scipy", "einops", "packaging", "ninja", "cutlass", "cuda"}
 )
-# With one of these a name may be bound in ways that no reading of the text shows.
-_BINDS_UNSEEN = frozenset({"globals", "vars", "locals", "exec", "eval", "__builtins__", "setattr"})
 _IMPORTERS = ("__import__", "importlib.import_module", "import_module")
 _CATCHES_IMPORT = ("ImportError", "ModuleNotFoundError", "Exception", "BaseException")
 
@@ -104,8 +102,6 @@ def name_findings(
 
     Those that the reference lends, as in KernelBench, are named in a warning.
     """
-    unsure = any(isinstance(n, ast.Name) and n.id in _BINDS_UNSEEN for n in source.nodes)
-    unsure = unsure or any(path == "sys.modules" for path, _ in source.paths)
     ignored_lines = {getattr(n, "lineno", 0) for n in source.nodes if id(n) in source.unused}
     names = " and ".join(dict.fromkeys(f"`{use.name}`" for use in lent))
     are, them = ("are", "them") if " and " in names else ("is", "it")
@@ -117,7 +113,7 @@ def name_findings(
         if use.name == "Model":
             mend = "no candidate gets the reference's: derive from nn.Module and write out the rest"
         message = f"the name `{use.name}` is used but not imported or defined; {mend}"
-        findings.append((warning if unsure or ignored else error)(use.line, message))
+        findings.append((warning if source.binds_unseen or ignored else error)(use.line, message))
     return findings
 
 

@@ -27,7 +27,8 @@ class _Lineage(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         classes: ModelNew first.
         is_module: it is an nn.Module, or may be one.
-        closed: only nn.Module lies beyond the file, and no decorator or metaclass changes it.
+        closed: only nn.Module lies beyond the file, no decorator or metaclass changes it, and
+            nothing gives it a method from outside.
     """
 
     classes: tuple[ast.ClassDef, ...]
@@ -38,7 +39,7 @@ class _Lineage(msgspec.Struct, frozen=True, kw_only=True):
 def model_findings(source: Source, bound: frozenset[str], facts: ReferenceFacts) -> list[Finding]:
     """Check ModelNew's presence, base class, constructor and forward."""
     if _NAME not in bound:
-        return [_missing(source)]
+        return [] if source.binds_unseen else [_missing(source)]
     classes = _module_level_classes(source.tree.body)
     alias = _alias_of_model(source.tree.body)
     model = classes.get(_NAME) or (classes.get(alias) if alias else None)
@@ -106,10 +107,14 @@ def _lineage(model: ast.ClassDef, classes: dict[str, ast.ClassDef], source: Sour
             else:
                 paths.append(source.path_of(base) or "?")
     unknown = [path for path in paths if path not in (*_MODULE, *_NOT_MODULES)]
+    attributes = (n for n in source.nodes if isinstance(n, ast.Attribute))
+    outside = source.binds_unseen or any(
+        n.attr in ("__init__", "forward") and isinstance(n.ctx, ast.Store) for n in attributes
+    )
     return _Lineage(
         classes=tuple(chain),
         is_module=decorated or bool(unknown) or any(path in _MODULE for path in paths),
-        closed=not unknown and not decorated,
+        closed=not (unknown or decorated or outside),
     )
 
 

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Iterator
 _MOST_PARTS = 8
 # Of an integer that Python writes as text: more digits than that it refuses.
 _MOST_BITS = 4096
+# With one of these a name may be bound in ways that no reading of the text shows.
+_BINDERS = frozenset({"globals", "vars", "locals", "exec", "eval", "__builtins__", "setattr"})
 
 IGNORED_FUNCTIONS = ("get_inputs", "get_init_inputs")
 """Functions that a solution may define and that grading never calls: it uses the reference's."""
@@ -21,6 +23,7 @@ class Source:
         paths: every dotted path that the code reads, aliases resolved, with its line.
         unused: ids of the nodes inside functions that grading never calls and inside a
             `__name__ == "__main__"` block.
+        binds_unseen: names and attributes may be bound in ways that the text does not show.
     """
 
     def __init__(self, text: str, tree: ast.Module) -> None:
@@ -32,6 +35,8 @@ class Source:
         self.aliases = _aliases(self.nodes)
         self.paths = tuple(self._paths())
         self.unused = ids_within(_never_run(tree.body))
+        read = {path for path, _ in self.paths}
+        self.binds_unseen = not read.isdisjoint({*_BINDERS, "sys.modules"})
 
     def path_of(self, node: ast.AST) -> str | None:
         """Return the dotted path of a name or attribute, such as `torch.cuda.Event`, or None."""

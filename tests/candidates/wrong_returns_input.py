@@ -1,8 +1,8 @@
 # problem: tiny_polynomial
-# expect: WRONG_VALUES
+# expect: WRONG_STRUCTURE
 # reason: long_rows
 # exploit: M03
-"""Returns its input untouched. WRONG_VALUES."""
+"""Returns its input untouched. WRONG_STRUCTURE: the reference returns memory of its own."""
 
 import ctypes
 

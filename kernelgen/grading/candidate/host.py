@@ -229,7 +229,7 @@ class Host:
         # Before any synchronisation, on the stream that is current at return: what is not finished
         # there is not in the copy.
         self._phase = "result"
-        sent = deposit(timed.result, self._arena, pack=True)
+        sent = deposit(timed.result, self._arena, pack=True, inputs=incoming.memory)
         elapsed_ms = timed.finish()
         settled = self._is_settled(timed.result, sent)
         return m.Called(

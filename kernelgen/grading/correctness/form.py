@@ -62,6 +62,9 @@ def _tensor_problem(path: str, found: TensorSpec, wanted: TensorSpec) -> Verifie
         place = _quoted(found.device)
         reason = f"{path} is on the {place}, the reference's is on the {wanted.device}"
         return Verified(status=Status.WRONG_STRUCTURE, reason=reason)
+    if found.of_input and not wanted.of_input:
+        reason = f"{path} lies in an input's memory, where the reference's has memory of its own"
+        return Verified(status=Status.WRONG_STRUCTURE, reason=f"{reason}; write to a new tensor")
     if found.offset < 0 and found.nbytes:
         elements = math.prod(found.shape)
         reason = f"{path} covers {found.nbytes} bytes of memory for {elements} elements"

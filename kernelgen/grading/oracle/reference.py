@@ -193,8 +193,10 @@ class Reference:
         """
         inputs = self.code.one_row_of(call, before)
         outputs = self.run(inputs, call)
-        described = deposit(outputs, None)
         tensors = tensors_of(outputs)
+        # Autograd itself often returns upstream gradients, or parts of them, as those of inputs.
+        may_share = tensors if self.code.manner.gradients else tensors_of(inputs)
+        described = deposit(outputs, None, inputs=may_share)
         if len(tensors) != len(described.specs) or not tensors:
             others = (n.type_name for _, n in leaves(described.tree) if isinstance(n, Opaque))
             raise ProblemFault(

@@ -75,7 +75,10 @@ class BatchRun:
             _require_apart(self._results, self._arena)
             places = self._places
             # While the device is still at work: an address is known before what is there.
-            placed = tuple(locate(made, places, self._kept) for made in self._results)
+            placed = tuple(
+                locate(made, places, self._kept, tensors_of(given))
+                for made, given in zip(self._results, self._arguments, strict=True)
+            )
             return m.BatchRan(outputs=placed)
         except OSError as error:
             return m.BatchRan(outputs=(), why_not_in_place=str(error))
@@ -97,8 +100,9 @@ class BatchRun:
         placed = []
         cursor = self._outputs_at
         with torch.no_grad():
-            for position in range(len(self._arguments)):
-                sent = deposit(self._call(position), self._arena, pack=True, start=cursor)
+            for position, given in enumerate(self._arguments):
+                made, inputs = self._call(position), tensors_of(given)
+                sent = deposit(made, self._arena, pack=True, start=cursor, inputs=inputs)
                 cursor = aligned(max([cursor, *(s.offset + s.nbytes for s in sent.specs)]))
                 placed.append(m.Placed(tensors=sent, blocks=("",) * len(sent.specs)))
         self.wait()

@@ -24,7 +24,7 @@ def copy_outputs(ran: m.BatchRan, made: m.RunBatch, pid: int, arena_fd: int) -> 
     outputs, cursor = [], made.outputs_at
     capacity_bytes = made.arena.capacity_bytes
     try:
-        _require_one_mapping(pid, arena_fd)
+        inputs = _arena_in(pid, arena_fd)
         with (
             open(f"/proc/{pid}/mem", "rb", buffering=0) as memory,  # noqa: PTH123
             mmap.mmap(arena_fd, capacity_bytes) as arena,
@@ -34,7 +34,9 @@ def copy_outputs(ran: m.BatchRan, made: m.RunBatch, pid: int, arena_fd: int) -> 
                 for spec in placed.tensors.specs:
                     data = _read(memory.fileno(), spec, capacity_bytes - cursor)
                     arena[cursor : cursor + len(data)] = data
-                    specs.append(msgspec.structs.replace(spec, offset=cursor))
+                    end = spec.offset + len(data)
+                    of_input = spec.offset < inputs.stop and inputs.start < end
+                    specs.append(msgspec.structs.replace(spec, offset=cursor, of_input=of_input))
                     cursor += -(-len(data) // _ALIGNMENT_BYTES) * _ALIGNMENT_BYTES
                 tensors = msgspec.structs.replace(placed.tensors, specs=tuple(specs))
                 outputs.append(m.Placed(tensors=tensors, blocks=("",) * len(specs)))
@@ -43,11 +45,13 @@ def copy_outputs(ran: m.BatchRan, made: m.RunBatch, pid: int, arena_fd: int) -> 
     return m.BatchRan(outputs=tuple(outputs))
 
 
-def _require_one_mapping(pid: int, arena_fd: int) -> None:
-    """Raise OSError if a process has mapped pages of the arena more than once."""
-    mapped = rb" %d +/memfd:kernelgen-arena" % os.fstat(arena_fd).st_ino
-    if len(re.findall(mapped, Path(f"/proc/{pid}/maps").read_bytes())) > 1:
+def _arena_in(pid: int, arena_fd: int) -> range:
+    """Return where a process has mapped the arena; raise OSError if more than once."""
+    mapped = rb"(\w+)-(\w+) .* %d +/memfd:kernelgen-arena" % os.fstat(arena_fd).st_ino
+    found = re.findall(mapped, Path(f"/proc/{pid}/maps").read_bytes())
+    if len(found) > 1:
         raise OSError("it has mapped the arena more than once")
+    return range(*(int(address, 16) for address in found[0])) if found else range(0)
 
 
 def _read(memory: int, spec: TensorSpec, room_bytes: int) -> bytes:

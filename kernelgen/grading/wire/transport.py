@@ -6,7 +6,7 @@ that the other side can write.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -39,6 +39,13 @@ def span(tensor: torch.Tensor) -> torch.Tensor:
         return flat
     start = tensor.storage_offset() * tensor.element_size()
     return flat.set_(tensor.untyped_storage(), start, (nbytes,), (1,))
+
+
+def overlap(tensor: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether two strided tensors cover some of the same memory."""
+    ours, theirs = tensor.data_ptr(), other.data_ptr()
+    # Either covers nothing, or ends before the other begins, or not.
+    return ours < theirs + span_bytes(other) and theirs < ours + span_bytes(tensor)
 
 
 def at_offset_0(tensor: torch.Tensor) -> torch.Tensor:
@@ -75,18 +82,27 @@ def arena_bytes(tensors: list[torch.Tensor], *, pack: bool = False) -> int:
     return sum(aligned(tensor.nbytes if pack else span_bytes(tensor)) for tensor in tensors)
 
 
-def deposit(value: object, arena: Arena | None, *, pack: bool = False, start: int = 0) -> Tensors:
+def deposit(
+    value: object,
+    arena: Arena | None,
+    *,
+    pack: bool = False,
+    start: int = 0,
+    inputs: Sequence[torch.Tensor] = (),
+) -> Tensors:
     """Describe a value and copy its tensors' bytes into the arena, as far as they fit.
 
     Without an arena, it is only described. The bytes go to `start`, a multiple of the alignment,
     and behind it. `pack` leaves out gaps between a tensor's elements: inputs keep theirs, which are
-    part of what a candidate is tested on; of a result only the elements count.
+    part of what a candidate is tested on; of a result only the elements count. `inputs` are those
+    of the call that made it.
     """
     specs: list[TensorSpec] = []
     cursor = start
 
     def put(tensor: torch.Tensor) -> int:
         nonlocal cursor
+        of_input = any(overlap(tensor, one) for one in inputs)
         tensor = tensor.detach().resolve_neg()
         if pack and span_bytes(tensor) > tensor.nbytes:
             tensor = tensor.contiguous()
@@ -98,14 +114,14 @@ def deposit(value: object, arena: Arena | None, *, pack: bool = False, start: in
             if nbytes:
                 arena.write(cursor, span(tensor))
                 cursor += aligned(nbytes)
-        specs.append(_spec_of(tensor, offset))
+        specs.append(_spec_of(tensor, offset, of_input=of_input))
         return len(specs) - 1
 
     tree = describe(value, put)
     return Tensors(tree=tree, specs=tuple(specs))
 
 
-def _spec_of(tensor: torch.Tensor, offset: int) -> TensorSpec:
+def _spec_of(tensor: torch.Tensor, offset: int, *, of_input: bool) -> TensorSpec:
     return TensorSpec(
         dtype=str(tensor.dtype).removeprefix("torch."),
         shape=tuple(tensor.shape),
@@ -113,11 +129,14 @@ def _spec_of(tensor: torch.Tensor, offset: int) -> TensorSpec:
         device=tensor.device.type,
         offset=offset,
         nbytes=span_bytes(tensor),
+        of_input=of_input,
     )
 
 
-def locate(value: object, places: Places, kept: list[torch.Tensor]) -> Placed:
-    """Describe a result and say where its tensors lie, moving a byte only where it has to.
+def locate(
+    value: object, places: Places, kept: list[torch.Tensor], inputs: Sequence[torch.Tensor]
+) -> Placed:
+    """Describe a call's result and say where its tensors lie, moving a byte only where it has to.
 
     `kept` gets the tensors whose memory that is. On a CPU somebody reads all of it: one that takes
     more than GAPPED times its elements is packed.
@@ -129,6 +148,7 @@ def locate(value: object, places: Places, kept: list[torch.Tensor]) -> Placed:
     blocks: list[str] = []
 
     def put(tensor: torch.Tensor) -> int:
+        of_input = any(overlap(tensor, one) for one in inputs)
         tensor = tensor.detach().resolve_neg()
         if tensor.device.type != places.device:
             raise OSError(f"nobody else can look at a tensor on the {tensor.device.type}")
@@ -136,7 +156,7 @@ def locate(value: object, places: Places, kept: list[torch.Tensor]) -> Placed:
             tensor = tensor.contiguous()
         kept.append(tensor)
         place = places.of(tensor) if tensor.numel() else Place(b"", 0)
-        specs.append(_spec_of(tensor, place.offset))
+        specs.append(_spec_of(tensor, place.offset, of_input=of_input))
         blocks.append(place.ipc_handle.hex())
         return len(specs) - 1
 

@@ -48,6 +48,7 @@ class TensorSpec(msgspec.Struct, frozen=True, kw_only=True):
         device: type of the device that it was on, `cuda` or `cpu`.
         offset: in bytes from the arena's start, or -1 if its bytes were not sent.
         nbytes: of memory from the first element to the last.
+        of_input: some of that is memory of an input of the call.
     """
 
     dtype: str
@@ -56,6 +57,7 @@ class TensorSpec(msgspec.Struct, frozen=True, kw_only=True):
     device: str
     offset: Word
     nbytes: Word
+    of_input: bool = False
 
 
 class TensorLeaf(msgspec.Struct, frozen=True, tag="tensor"):

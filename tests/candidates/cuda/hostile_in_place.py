@@ -1,7 +1,7 @@
 # problem: tiny_polynomial
-# expect: MUTATED_INPUT
+# expect: WRONG_STRUCTURE
 # exploit: M03
-"""Writes the right values over its input and returns that. MUTATED_INPUT."""
+"""Writes the right values over its input and returns that. WRONG_STRUCTURE: it lies in the input's memory."""
 
 import ctypes
 
