@@ -147,6 +147,7 @@ def _copied(found: Any, names: list[str]) -> tuple[torch.fx.Graph, dict[str, Any
     # Inputs come first, so that no result of an operator's has taken the name of one.
     for node, name in zip(inputs, names, strict=True):
         known[node] = graph.placeholder(name)
+        known[node].name = name  # a graph calls what is called like a builtin otherwise
         known[node].meta = node.meta
     for node in nodes:
         if re.search("cpu|mkl", str(node.target)):
