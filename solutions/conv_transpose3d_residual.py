@@ -102,9 +102,9 @@ template <bool kMain>
 __device__ float finish(const Arguments& a, int64_t at, int64_t column, float convolved) {
   const float add_ = convolved + __ldg(a.beside.bias + (kMain ? column : along(a, at, column,
       a.beside.bias_inner, a.beside.bias_size)));
-  const float add__2 = add_ + __ldg(a.beside.bias_2 + (kMain ? column : along(a, at, column,
+  const float add_2 = add_ + __ldg(a.beside.bias_2 + (kMain ? column : along(a, at, column,
       a.beside.bias_2_inner, a.beside.bias_2_size)));
-  return (add__2 + add_) * add_ + add_;
+  return (add_2 + add_) * add_ + add_;
 }
 
 // The general kernel: fp32 on CUDA cores, for any sizes. A thread sums up a result, channel by

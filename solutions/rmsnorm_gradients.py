@@ -448,9 +448,9 @@ __device__ Outcome outcome(const Sums& s, int64_t length) {
 
 __device__ float mapped(const Outcome& o, float upstream, float weight, float x, float mean) {
   const auto [sum_2] = o;
-  const float add__2 = upstream * weight * rsqrtf(mean + 1e-05f) + sum_2 * -0.5f * cube(rsqrtf(
+  const float add_2_2 = upstream * weight * rsqrtf(mean + 1e-05f) + sum_2 * -0.5f * cube(rsqrtf(
       mean + 1e-05f)) * 0.00024414062f * (x * 2.0f);
-  return add__2;
+  return add_2_2;
 }
 
 template <typename T>

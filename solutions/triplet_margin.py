@@ -127,7 +127,7 @@ struct Arguments {
 
 // Values of an element that are gathered.
 struct Values {
-  float square_, square__2;
+  float square_, square_2;
 };
 
 __device__ Values computed(float anchor, float positive, float negative) {
@@ -136,19 +136,19 @@ __device__ Values computed(float anchor, float positive, float negative) {
 
 struct State {
   Sum square__sum;
-  Sum square__2_sum;
+  Sum square_2_sum;
   __device__ void add(const Values* v, int count, int64_t position, int step) {
     float x[4];
 #pragma unroll
     for (int j = 0; j < count; ++j) x[j] = v[j].square_;
     square__sum.add(x, count, position, step);
 #pragma unroll
-    for (int j = 0; j < count; ++j) x[j] = v[j].square__2;
-    square__2_sum.add(x, count, position, step);
+    for (int j = 0; j < count; ++j) x[j] = v[j].square_2;
+    square_2_sum.add(x, count, position, step);
   }
   __device__ void merge(const State& other) {
     square__sum.merge(other.square__sum);
-    square__2_sum.merge(other.square__2_sum);
+    square_2_sum.merge(other.square_2_sum);
   }
 };
 
@@ -158,7 +158,7 @@ __device__ State nothing(const Arguments& a, bool any, int64_t begin) {
 
 __device__ void finish(const Arguments& a, int64_t i, const State& state) {
   const float sum = static_cast<float>(state.square__sum.total);
-  const float sum_2 = static_cast<float>(state.square__2_sum.total);
+  const float sum_2 = static_cast<float>(state.square_2_sum.total);
   a.out[i] = maximum(sqrtf(sum) - sqrtf(sum_2) + 1.0f, 0.0f);
 }
 

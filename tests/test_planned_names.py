@@ -96,6 +96,16 @@ def test_an_argument_may_have_any_name(
     assert [*inspect.signature(planned.space["ModelNew"].forward).parameters][1:] == names
 
 
+def test_names_may_be_almost_alike(tmp_path: Path, compiled_folder: Path) -> None:
+    """Kernels have constants that are called `kWInner` for w."""
+    inputs = {
+        "x": "torch.randn(4, 8)",
+        **dict.fromkeys(("w", "W", "w_", "aB", "ab"), "torch.rand(8)"),
+    }
+    forward = "x * w + W * w_ - aB * ab, (x * w).softmax(-1) * W + w_ - (x + aB).softmax(-1) * ab"
+    Planned(problem_of(tmp_path, forward, **inputs), "cuda", compiled_folder).check()
+
+
 @pytest.mark.parametrize("kind", GIVEN)
 def test_a_parameter_may_have_any_name(kind: str, tmp_path: Path, compiled_folder: Path) -> None:
     names = [f"{name}_" if name == "_" else name for name in GIVEN[kind].split()]

@@ -147,6 +147,8 @@ MODELS: dict[str, dict[str, str]] = {
         "forward": "ctx * upstream + upstream_0",
         **dict.fromkeys(("ctx", "upstream", "upstream_0"), "torch.randn(4, 6)"),
     },
+    "capitals": {"forward": "W * w + K", **dict.fromkeys("wWK", "torch.randn(4, 6)")},
+    "builtins": {"forward": "input * len", **dict.fromkeys(("input", "len"), "torch.randn(6)")},
     "parts": {"forward": "a * F.silu(b)", "before": "a, b = x.chunk(2, -1)", **X},
     "nothing-of-it": {
         "forward": "x * self.w",

@@ -44,11 +44,11 @@ class Renaming:
         taken: Iterable[str],
         done: Iterable[Step] = (),
     ) -> None:
-        self._taken = set(taken)
+        fresh = Names(*taken).once
         self._new: dict[str, str] = {}
         further: list[Operand] = []
         for operand in second.operands:
-            self._new[operand.name] = name = known.get(operand.value) or self._fresh(operand.name)
+            self._new[operand.name] = name = known.get(operand.value) or fresh(operand.name)
             if operand.value not in known:
                 further.append(msgspec.structs.replace(operand, name=name))
         before = {_key(step.operator, step.arguments): step.name for step in done}
@@ -56,7 +56,7 @@ class Renaming:
         for step in second.steps:
             arguments = {key: self.new(value) for key, value in step.arguments.items()}
             same = before.get(_key(step.operator, arguments))
-            self._new[step.name] = name = same or self._fresh(step.name)
+            self._new[step.name] = name = same or fresh(step.name)
             if same is None:
                 steps.append(msgspec.structs.replace(step, name=name, arguments=arguments))
         self.steps = tuple(steps)
@@ -69,14 +69,6 @@ class Renaming:
     def new(self, value: StepValue) -> StepValue:
         """Return a value that the map reads by its name now; a number stays."""
         return self._new.get(value, value) if isinstance(value, str) else value
-
-    def _fresh(self, name: str) -> str:
-        found, number = name, 1
-        while found in self._taken:
-            number += 1
-            found = f"{name.rstrip('_')}_{number}"
-        self._taken.add(found)
-        return found
 
 
 def _key(operator: str, arguments: dict[str, StepValue]) -> object:

@@ -74,7 +74,7 @@ class Names:
         if not name.isidentifier():
             name = "operand"
         taken = name in _TAKEN or name in _FUNCTIONS or re.match(r"k?[A-Z]\w", name)
-        return self._once(f"{name}_" if taken or keyword.iskeyword(name) else name)
+        return self.once(f"{name}_" if taken or keyword.iskeyword(name) else name)
 
     def kernel(self, parts: Iterable[Step | str], fallback: str) -> str:
         """Return a kernel's name, made of those of its operators."""
@@ -82,13 +82,14 @@ class Names:
         words = [word for word in words if not is_cast(word)]
         names = accumulate((word for word, _ in groupby(words)), "{}_{}".format)
         short = [name for name in names if len(name) <= _LONGEST]
-        return self._once(short[-1] if short else fallback)
+        return self.once(short[-1] if short else fallback)
 
-    def _once(self, name: str) -> str:
+    def once(self, name: str) -> str:
+        """Return a name, with a number where it is given already or like one that is."""
         found, number = name, 1
-        while found in self._given | self._forms or not self._given.isdisjoint(_forms_of(found)):
+        while not (self._given | self._forms).isdisjoint({found, *_forms_of(found)}):
             number += 1
-            found = f"{name}_{number}"
+            found = f"{name.rstrip('_')}_{number}"
         self._given.add(found)
         self._forms |= _forms_of(found)
         return found
@@ -98,7 +99,14 @@ def _forms_of(name: str) -> set[str]:
     """Return what kernels and the functions around them call parts and sizes of an operand."""
     ends = ("at", "i", "inner", "out", "repeats", "size")
     starts = ("d", "has", "o", "s")
-    return {f"{name}_{end}" for end in ends} | {f"{start}_{name}" for start in starts}
+    whole = {f"{name}_{end}" for end in ends} | {f"{start}_{name}" for start in starts}
+    return {*whole, *constants_of(name)}
+
+
+def constants_of(name: str) -> tuple[str, str]:
+    """Return what kernels call an operand's numbers of neighbours at the main shape."""
+    camel = "".join(part.capitalize() for part in name.split("_"))
+    return f"k{camel}Inner", f"k{camel}Size"
 
 
 def called(path: str) -> str:

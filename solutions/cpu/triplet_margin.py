@@ -72,7 +72,7 @@ struct Arguments {
 
 // Values of an element that are gathered.
 struct Values {
-  float square_, square__2;
+  float square_, square_2;
 };
 
 Values computed(float anchor, float positive, float negative) {
@@ -84,17 +84,17 @@ Values value_at(const Arguments& a, int64_t i) {
 }
 struct State {
   Sum square__sum;
-  Sum square__2_sum;
+  Sum square_2_sum;
   void add(const Values* v, int count, int64_t position, int step) {
     float x[256];
     for (int j = 0; j < count; ++j) x[j] = v[j].square_;
     square__sum.add(x, count, position, step);
-    for (int j = 0; j < count; ++j) x[j] = v[j].square__2;
-    square__2_sum.add(x, count, position, step);
+    for (int j = 0; j < count; ++j) x[j] = v[j].square_2;
+    square_2_sum.add(x, count, position, step);
   }
   void merge(const State& other) {
     square__sum.merge(other.square__sum);
-    square__2_sum.merge(other.square__2_sum);
+    square_2_sum.merge(other.square_2_sum);
   }
 };
 
@@ -104,7 +104,7 @@ State nothing(const Arguments& a, bool any, int64_t begin) {
 
 void finish(const Arguments& a, int64_t i, const State& state) {
   const float sum = static_cast<float>(state.square__sum.total);
-  const float sum_2 = static_cast<float>(state.square__2_sum.total);
+  const float sum_2 = static_cast<float>(state.square_2_sum.total);
   a.out[i] = maximum(std::sqrt(sum) - std::sqrt(sum_2) + 1.0f, 0.0f);
 }
 

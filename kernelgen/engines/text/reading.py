@@ -5,6 +5,7 @@ from typing import Literal
 
 import msgspec
 
+from kernelgen.engines.naming import constants_of
 from kernelgen.engines.stage import Operand
 from kernelgen.engines.text.stage_text import C_TYPES, VALUE_TYPES
 
@@ -103,8 +104,7 @@ def reading_of(
     inner = prod(shape[len(shape) + last :])
     size = prod(shape[len(shape) + first : len(shape) + last])
     name = operand.name
-    camel = "".join(part.capitalize() for part in name.split("_"))
-    constants = (f"k{camel}Inner", f"k{camel}Size")
+    constants = constants_of(name)
     element = f"{of}{name}"
     if pattern != "number":
         element += f"[{index_of(pattern, f'{of}{name}_inner', f'{of}{name}_size')}]"

@@ -99,6 +99,11 @@ class _Views:
         self._in_parts: dict[tuple[str, _Split], str] = {}
         self._home: dict[str, _Split] = {}  # of a value that is computed in parts
         self._readers = graph.readers
+        # Views and torch's operators may ask how these lie in memory.
+        self._laid_out = {*graph.outputs, *graph.updates.values()}
+        for node in graph.nodes:
+            known = operator_for(node.aten, node.arguments) is not None
+            self._laid_out.update(() if known or node.aten in _REDUCTIONS else node.reads)
 
     def graph(self) -> Graph:
         for node in self._graph.nodes:
@@ -277,10 +282,13 @@ class _Views:
         """Return the repetition of a pointwise node that reads nothing but a repeated value.
 
         What autograd gives a sum's input is repeated first, and divided by the count after that.
+        Each element of such a repetition has no memory of its own.
         """
         read = {name for name in node.reads if self._types[name] != NUMBER}
         repeated = self._nodes.get(next(iter(read), ""))
-        if repeated is None or len(read) > 1 or repeated.aten not in EXPANSIONS:
+        if repeated is None or len(read) > 1 or node.name in self._laid_out:
+            return node
+        if repeated.aten not in EXPANSIONS:
             return node
         source = repeated.argument("self")
         shape = self._types[source].shape

@@ -72,10 +72,11 @@ def joint_of(program: ExportedProgram, model: Any, places: list[Place], graph: G
         raise NotPlannedError(f"torch has the gradients of what may draw numbers (aten.{aten})")
     read: list[signed.InputSpec] = []
     primals: list[torch.Tensor] = []
-    kinds = iter([place.kind for place in places])
+    called: list[str] = []  # those that are read: an argument W is w_1 in the program
+    given = iter(places)
     nodes = program.graph.find_nodes(op="placeholder")
     for spec, node in zip(program.graph_signature.input_specs, nodes, strict=True):
-        kind = next(kinds) if spec.kind is _IN.USER_INPUT else ""
+        name, kind, _ = next(given) if spec.kind is _IN.USER_INPUT else (node.name, "", "")
         # A tensor of the Model's that has several names is read by one of them.
         if kind or (spec.kind in _OWN and node.users):
             value = node.meta["val"]
@@ -84,6 +85,7 @@ def joint_of(program: ExportedProgram, model: Any, places: list[Place], graph: G
                 raise NotPlannedError(f"no gradient of {spec.target or node.name} is recorded here")
             records = kind == "input" or spec.kind is _IN.PARAMETER
             read.append(spec)
+            called.append(name)
             primals.append(value.detach().requires_grad_(records and value.is_floating_point()))
     records_of: list[bool] = []
 
@@ -115,8 +117,8 @@ def joint_of(program: ExportedProgram, model: Any, places: list[Place], graph: G
         read.append(signed.InputSpec(_IN.USER_INPUT, signed.TensorArgument(name), None))
     nodes, constants, returned = _copied(found, [spec.arg.name for spec in read])
     left = len(records_of) + len(graph.updates)
-    pairs = zip(read, returned[left:], strict=False)
-    gradients = {spec.arg.name: one for spec, one in pairs if one is not None}
+    pairs = zip(called, returned[left:], strict=False)
+    gradients = {name: one for name, one in pairs if one is not None}
     nodes.output([*(copy.args[0] for copy in returned[:left]), *gradients.values()])
     nodes.eliminate_dead_code()
     paths = [*([None] * len(records_of)), *graph.updates, *([None] * len(gradients))]
@@ -145,6 +147,7 @@ def _copied(found: Any, names: list[str]) -> tuple[torch.fx.Graph, dict[str, Any
     # Inputs come first, so that no result of an operator's has taken the name of one.
     for node, name in zip(inputs, names, strict=True):
         known[node] = graph.placeholder(name)
+        known[node].name = name  # a graph calls what is called like a builtin otherwise
         known[node].meta = node.meta
     for node in nodes:
         if re.search("cpu|mkl", str(node.target)):
