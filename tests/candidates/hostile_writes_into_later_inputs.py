@@ -1,9 +1,9 @@
 # problem: tiny_polynomial
-# expect: WRONG_STRUCTURE
+# expect: MUTATED_INPUT
 # exploit: M02
 """Right; from the second call of a shape on it saves the allocation and writes the result into its input.
 
-WRONG_STRUCTURE: the result lies in the input's memory, and whoever calls it loses the input.
+MUTATED_INPUT: whoever calls it loses the input.
 """
 
 import ctypes

@@ -1,8 +1,8 @@
 # problem: tiny_polynomial
-# expect: WRONG_STRUCTURE
+# expect: WRONG_VALUES
 # reason: long_rows
 # exploit: M03
-"""Returns its input untouched. WRONG_STRUCTURE: the reference returns memory of its own."""
+"""Returns its input untouched. WRONG_VALUES."""
 
 import ctypes
 

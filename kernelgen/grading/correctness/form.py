@@ -1,4 +1,4 @@
-"""The form of a result: structure, shapes, dtypes and devices, judged before values are."""
+"""The form of a result: structure, shapes, dtypes and devices are judged before values are."""
 
 import itertools
 import math
@@ -50,6 +50,22 @@ def form_problem(got: Tensors, expected: Tensors) -> Verified | None:
     return None
 
 
+def in_own_memory(found: Verified, got: Tensors, expected: Tensors) -> Verified:
+    """Return what was found of values, or which output lies in an input's memory.
+
+    Forms agree. What is wrong with values, or was written into inputs, says more.
+    """
+    tensors = (place for place, leaf in leaves(expected.tree) if isinstance(leaf, TensorLeaf))
+    for place, have, want in zip(tensors, got.specs, expected.specs, strict=True):
+        if found.status is Status.PASSED and have.of_input and not want.of_input:
+            reason = (
+                f"{path_to(place)} lies in an input's memory, where the reference's has memory of "
+                "its own; write to a new tensor"
+            )
+            return Verified(status=Status.WRONG_STRUCTURE, reason=reason, borrows=True)
+    return found
+
+
 def _tensor_problem(path: str, found: TensorSpec, wanted: TensorSpec) -> Verified | None:
     if found.shape != wanted.shape:
         shape = _quoted(str(found.shape))
@@ -62,9 +78,6 @@ def _tensor_problem(path: str, found: TensorSpec, wanted: TensorSpec) -> Verifie
         place = _quoted(found.device)
         reason = f"{path} is on the {place}, the reference's is on the {wanted.device}"
         return Verified(status=Status.WRONG_STRUCTURE, reason=reason)
-    if found.of_input and not wanted.of_input:
-        reason = f"{path} lies in an input's memory, where the reference's has memory of its own"
-        return Verified(status=Status.WRONG_STRUCTURE, reason=f"{reason}; write to a new tensor")
     if found.offset < 0 and found.nbytes:
         elements = math.prod(found.shape)
         reason = f"{path} covers {found.nbytes} bytes of memory for {elements} elements"

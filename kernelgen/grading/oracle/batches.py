@@ -13,7 +13,7 @@ import msgspec
 import torch
 
 from kernelgen.grading.correctness.compare import compare
-from kernelgen.grading.correctness.form import form_problem
+from kernelgen.grading.correctness.form import form_problem, in_own_memory
 from kernelgen.grading.oracle.calls import unless_forged
 from kernelgen.grading.oracle.device import OracleArena
 from kernelgen.grading.oracle.reference import Reference
@@ -247,6 +247,7 @@ class Batches:
                 self._kept.append((call, placed.tensors, fetched))
                 continue
             found = compare(fetched, expected, self._tolerance, full=False)
+            found = in_own_memory(found, placed.tensors, expected.described)
             if found.status is not Status.PASSED:
                 return found
         return None if later else found
@@ -271,7 +272,11 @@ class Batches:
             call, described, outputs = self._kept.pop(0)
             _, expected = reference.expect(call)
             wrong_form = form_problem(described, expected.described)
-            found = wrong_form or compare(outputs, expected, self._tolerance, full=False)
+            found = wrong_form or in_own_memory(
+                compare(outputs, expected, self._tolerance, full=False),
+                described,
+                expected.described,
+            )
             if found.status is not Status.PASSED:
                 break
         return found

@@ -7,7 +7,7 @@ import msgspec
 import torch
 
 from kernelgen.grading.correctness.compare import Expected, compare
-from kernelgen.grading.correctness.form import form_problem
+from kernelgen.grading.correctness.form import form_problem, in_own_memory
 from kernelgen.grading.oracle.device import OracleArena, OracleMemory
 from kernelgen.grading.oracle.reference import Reference
 from kernelgen.grading.oracle.repetition import FirstResult, compare_again, keep
@@ -213,7 +213,7 @@ class OracleCalls:
             draws, trains = self.reference.draws, self.reference.normalizes_by_batch
             lines = [found.reason, rounded, _DRAWS * draws, _TRAINS * trains]
             found = msgspec.structs.replace(found, reason="\n".join(filter(None, lines)))
-        return found
+        return in_own_memory(found, message.outputs, self.expected.described)
 
     def verify_inputs(self, message: m.VerifyInputs) -> tuple[str, ...]:
         """Compare a call's inputs with what they were; name those that changed."""

@@ -93,7 +93,10 @@ class CaseCalls:
 
     def verify(self, called: m.Called, *, timed: bool = False) -> None:
         """Have the oracle compare a call's outputs."""
-        self.require_passed(self._verified(called), timed=timed)
+        found = self._verified(called)
+        if found.borrows:
+            self.require_inputs_unchanged()
+        self.require_passed(found, timed=timed)
 
     def check(self, *, with_parameters: bool) -> None:
         """See that the candidate agrees: on new inputs, on the same again, on other parameters."""

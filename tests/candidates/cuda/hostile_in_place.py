@@ -1,7 +1,7 @@
 # problem: tiny_polynomial
-# expect: WRONG_STRUCTURE
+# expect: MUTATED_INPUT
 # exploit: M03
-"""Writes the right values over its input and returns that. WRONG_STRUCTURE: it lies in the input's memory."""
+"""Writes the right values over its input and returns that. MUTATED_INPUT."""
 
 import ctypes
 

@@ -290,10 +290,12 @@ class Verified(Message, frozen=True, kw_only=True):
         max_abs_err, ref_max_abs_err: against the exact result; None if not finite.
         of_allowed: the largest share that an error is of its bound; None if not finite.
         exact: how the exact result was made.
+        borrows: all agree, but for whose memory an output is.
     """
 
     status: Status
     reason: str
+    borrows: bool = False
     elements: int = 0
     wrong: int = 0
     max_abs_err: float | None = None
