@@ -83,6 +83,8 @@ def test_what_float64_has_no_room_for_is_computed_by_chunks_if_rows_are_apart(
     _, expected = one.expect(1)
     assert expected.exact == ("float64 by chunks" if apart else "float32")
     assert ("not enough memory" in one.exact.note) != apart
+    for later in 2, 3:
+        assert one.expect(later)[1].exact == expected.exact
     assert compare(expected.ref32, expected, 1e-5, full=True).status is Status.PASSED
 
 

@@ -75,6 +75,7 @@ class ExactReference:
         # By the shapes of inputs: seconds of the first runs, and whether they were cuDNN's.
         self._tried: dict[tuple[torch.Size, ...], list[tuple[float, bool]]] = {}
         self._succeeded: set[tuple[torch.Size, ...]] = set()
+        self._apart: dict[tuple[torch.Size, ...], bool] = {}
         self._seed: int | None = None
         self.note = ""
 
@@ -267,12 +268,15 @@ class ExactReference:
     def _rows_are_apart(self, inputs: list[Any], ref32: list[torch.Tensor]) -> bool:
         """Whether each chunk by itself gives the outputs that it has beside all others.
 
-        A result that needs rows of other chunks shows in one of them. Raises ProblemFault where the
-        problem says that none does.
+        A result that needs rows of other chunks shows in one of them, and it is looked at once for
+        inputs of these shapes. Raises ProblemFault where the problem says that none does.
         """
+        shapes = _shapes(inputs)
         totals = {len(one) if one.dim() else 0 for one in ref32}
         if self._seed is not None or totals <= {0} or len(totals) > 1:
             return False
+        if shapes in self._apart:
+            return self._apart[shapes]
         chunks = _chunks_of(inputs, ref32)
         model = changed_copy(self._model, torch.clone)  # a run may change buffers
         try:
@@ -286,7 +290,8 @@ class ExactReference:
                 "batch_independent is true, but a row alone gives another result; take that "
                 "line out of the problem"
             )
-        return apart and len(chunks) > 1
+        self._apart[shapes] = apart and len(chunks) > 1
+        return self._apart[shapes]
 
     def _by_chunks(self, inputs: list[Any], ref32: list[torch.Tensor]) -> Iterator[Chunk]:
         for rows in _chunks_of(inputs, ref32):
