@@ -70,12 +70,10 @@ def computes_in_a_library(pids: Iterable[int], *, shown: bool = False) -> bool |
                     mappings = _executable(told)
                 if not mappings:
                     continue
-                owner = _owner(thread, int(counter, 16), int(stack, 16), mappings)
-                if owner == "library" and _kind(int(counter, 16), mappings) != "waits":
+                library = _is_library(thread, int(counter, 16), int(stack, 16), mappings)
+                if library and _kind(int(counter, 16), mappings) != "waits":
                     return True
-                waits = waits or owner == "library"
-                # One that nobody has called waits for the next loop, whoever computes.
-                ran = ran or owner not in {"library", "waits"}
+                ran, waits = ran or not library, waits or library
         except OSError as error:
             if shown and isinstance(error, PermissionError):
                 return True
@@ -135,19 +133,19 @@ def _symbols(elf: mmap.mmap) -> Iterator[tuple[bytes, int]]:
             yield elf[begin : begin + 8], value - sections[section][1] + sections[section][2]
 
 
-def _owner(thread: Path, counter: int, stack: int, mappings: list[Mapping]) -> Kind | None:
-    """Return the kind of the code at a counter, or of its nearest caller if it works for others."""
+def _is_library(thread: Path, counter: int, stack: int, mappings: list[Mapping]) -> bool:
+    """Whether the work at a counter is a library's, as is that of the nearest caller."""
     at = _kind(counter, mappings)
     # A stack may have been filled, to be taken for callers'.
     if at in {"library", "other"}:
-        return at
+        return at == "library"
     near = b""
     # A stack pointer may point nowhere.
     with contextlib.suppress(OSError), (thread / "mem").open("rb", buffering=0) as memory:
         near = os.pread(memory.fileno(), _NEAR_BYTES, stack)
     # Return addresses are among the words, of 8 bytes, on the stack.
     kinds = (_kind(word, mappings) for word in memoryview(near[: len(near) & -8]).cast("Q"))
-    return next((kind for kind in kinds if kind in {"library", "other"}), at)
+    return next((kind for kind in kinds if kind in {"library", "other"}), at) == "library"
 
 
 def _kind(address: int, mappings: list[Mapping]) -> Kind | None:
