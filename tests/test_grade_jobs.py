@@ -274,7 +274,7 @@ def test_a_lane_that_cannot_be_opened_leaves_its_files_to_the_others(
         def __init__(self, *given: Any) -> None:
             opened.append(1)
             if len(opened) > 1:
-                raise BlockingIOError(11, "no more processes")
+                raise KernelgenFault("no fork server can be started: no more processes")
             super().__init__(*given)
 
     monkeypatch.setattr(lane, "ForkServer", OneServer)

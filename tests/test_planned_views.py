@@ -67,7 +67,6 @@ def test_a_view_of_what_lies_otherwise_than_the_models(
         "x.contiguous().view(-1).cumsum(0)",
         "x.contiguous().view(x.size(0), -1).softmax(-1)",
         "x.contiguous().view(x.size(0), 2, -1).transpose(0, 1) * 2",
-        "x.unsqueeze(1).contiguous().view(x.size(0), -1).cumsum(1)",
     ],
 )
 def test_a_contiguous_copy_is_viewed_however_an_input_lies(

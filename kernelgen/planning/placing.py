@@ -63,8 +63,7 @@ class Placing:
         self.same: dict[str, str] = {}
         self.parts: dict[tuple[str, int], str] = {}
         self.stages: list[Stage] = []
-        self.as_traced = set(self.types)
-        self.known = {i.name for i in graph.inputs if i.path}
+        self.as_traced, self.known = set(self.types), set(self.types)
         self.by_layout: set[str] = set()
         self._making = Making(self.waiting, graph.inputs)
         self._readers = graph.readers

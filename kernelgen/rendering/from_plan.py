@@ -138,6 +138,9 @@ def _body(plan: Plan, texts: Sequence[StageText], given: Mapping[str, str]) -> t
         names = [_local(name, taken) if name in kept else "_" for name in results]
         known |= dict(zip(results, names, strict=True))
         call = _with_values(text.call, known)
+        if call.startswith(tuple(f"{sources[one.name]}.view([" for one in plan.inputs)):
+            # Of an input that lies in another way, forward may ask for a contiguous copy first.
+            call = call.replace(".view([", ".reshape([", 1)
         copied = [known[name] for name in _gathered_for_each(stage, gathered)]
         if copied and len(names) == 1:
             call += ".contiguous()"
