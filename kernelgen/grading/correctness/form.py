@@ -1,4 +1,4 @@
-"""The form of a result: structure, shapes, dtypes and devices are judged before values are."""
+"""The form of a result, which is judged before its values, and whose memory it lies in."""
 
 import itertools
 import math
@@ -55,9 +55,11 @@ def in_own_memory(found: Verified, got: Tensors, expected: Tensors) -> Verified:
 
     Forms agree. What is wrong with values, or was written into inputs, says more.
     """
+    if found.status is not Status.PASSED:
+        return found
     tensors = (place for place, leaf in leaves(expected.tree) if isinstance(leaf, TensorLeaf))
     for place, have, want in zip(tensors, got.specs, expected.specs, strict=True):
-        if found.status is Status.PASSED and have.of_input and not want.of_input:
+        if have.of_input and not want.of_input:
             reason = (
                 f"{path_to(place)} lies in an input's memory, where the reference's has memory of "
                 "its own; write to a new tensor"

@@ -30,7 +30,7 @@ _TRIALS = 3
 # at least a rounding of theirs. They are shaken by parts of a lesser one, some of fp32's roundings.
 _NEARBY_STEPS, _NEARBY_STEP, _SHAKEN_STEP = (1, -1, 2, -2, 3, -3), 2.0**-14, 2.0**-19
 _FLOAT64_BYTES = 8
-_TIED_SHARE = 0.01
+_TIED_SHARE = 0.01  # of indices, at most: a result of other rows differs nearly everywhere
 # By the names of ATen's operators. Others that draw, such as a recurrent net's own dropout, give
 # other numbers, which shows in a result that is far from the fp32 reference's (reference.py).
 _MAKERS = frozenset({"rand", "randn", "normal"})
