@@ -85,6 +85,7 @@ def status_of(
         assert ref.dtype is {"bf16": torch.bfloat16, "fp16": torch.float16}[precision]
         out = way(forward, tensors_of(given)).to(ref.dtype)
         found = compare([out], expected, TOLERANCE, full=True)
+        assert compare([out], expected, TOLERANCE, full=False).status is found.status
         if found.status is not Status.PASSED:
             return found.status
     return Status.PASSED
@@ -191,6 +192,19 @@ def test_a_bound_is_half_a_unit_in_the_last_place(dtype: torch.dtype) -> None:
             near = abs(float(out[at]) - size) <= half
             found = compare([out], expected, 1e-60, full=True)
             assert (found.status is Status.PASSED) == near
+
+
+@pytest.mark.parametrize("precision", NARROW)
+def test_the_exact_result_rounded_agrees_at_sight(precision: Precision) -> None:
+    reference = reference_of("[torch.randn(64, 300)]", "x: F.gelu(x)", precision)
+    given, expected = reference.expect(1)
+    out = in_float32(functional.gelu, tensors_of(given)).to(expected.ref32[0].dtype)
+    assert compare([out], expected, TOLERANCE, full=True).of_allowed is not None
+    assert compare([out], expected, TOLERANCE, full=False).of_allowed is None  # it is not measured
+    for wrong in math.nan, math.inf, -math.inf, 0.0, float(out.max()) * 1.02:
+        off = out.clone()
+        off.view(-1)[out.argmax()] = wrong
+        assert compare([off], expected, TOLERANCE, full=False).wrong == 1
 
 
 @pytest.mark.parametrize("precision", NARROW)

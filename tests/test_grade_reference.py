@@ -88,6 +88,33 @@ def test_what_float64_has_no_room_for_is_computed_by_chunks_if_rows_are_apart(
     assert compare(expected.ref32, expected, 1e-5, full=True).status is Status.PASSED
 
 
+def test_rows_are_not_apart_because_a_part_of_them_has_nearly_the_mean_of_all(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(exact, "CHUNK_BYTES", 2 * 2 * 16 * 3)
+    monkeypatch.setattr(exact, "free_bytes", lambda _: 0)
+    one = made("return x * x.mean(0)", inputs="1 + 1e-5 * torch.randn(6, 4)")
+    assert one.expect(1)[1].exact == "float32"
+
+
+def test_of_16_bits_a_large_batch_is_computed_by_chunks_where_rows_are_apart(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(exact, "CHUNK_BYTES", 64)
+    x = torch.randn(6, 4).bfloat16()
+    for model, how in (
+        (torch.nn.Tanh(), "float64 by chunks"),
+        (torch.nn.BatchNorm1d(4, affine=False, track_running_stats=False), "float64"),
+    ):
+        one = exact.ExactReference(
+            model, "cpu", batch_independent=False, dtype=torch.bfloat16, needed=True
+        )
+        found, chunks = one.of([x], [model(x)], at_once=False)
+        assert found == how
+        rows = torch.cat([part for _, (part,) in chunks()])
+        torch.testing.assert_close(rows, model(x.double()))
+
+
 def test_a_reference_of_16_bits_is_not_taken_for_the_exact_result(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

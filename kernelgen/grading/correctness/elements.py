@@ -21,6 +21,9 @@ from kernelgen.grading.verdict import WorstElement
 # Elements compared at a time: temporaries of 0.5 GB in float64.
 BLOCK_ELEMENTS = 1 << 26
 _LEAST_ELEMENTS = 4096
+# Of 16 bits. One number that the reference rounds, such as a row's mean, may be all of a row's
+# error: it says no more than one draw does.
+_LEAST_ROWS = 16
 _OF_OUTPUT = 2.0
 _OF_SLICE = 4.0
 # Significant bits of floats of 16 bits.
@@ -73,10 +76,10 @@ class Slices(msgspec.Struct, frozen=True):
     values: torch.Tensor
 
     @staticmethod
-    def zeros(shape: tuple[int, ...], device: torch.device) -> Slices:
-        """Return one 0 for each slice of an output of this shape."""
+    def zeros(shape: tuple[int, ...], device: torch.device, least_rows: int = 1) -> Slices:
+        """Return one 0 for each slice of an output of this shape, of so many rows at least."""
         row = max(1, math.prod(shape[1:]))
-        length = -(-_LEAST_ELEMENTS // row) * row
+        length = max(least_rows, -(-_LEAST_ELEMENTS // row)) * row
         # The remainder belongs to the last slice, which is then longer, not shorter.
         count = max(1, math.prod(shape) // length)
         return Slices(length, torch.zeros(count, dtype=torch.float64, device=device))
@@ -174,7 +177,7 @@ class ErrorOfReference:
         self._counts: list[torch.Tensor] = []
         self._size = self._sum = 0.0
         self._unrounded = msgspec.structs.replace(bound, roundings=0)
-        self._maxima = Slices.zeros(shape, device)
+        self._maxima = Slices.zeros(shape, device, _LEAST_ROWS if bound.rounds else 1)
         self._missed = False
         self._rounds, self._errors = False, 0
         self.largest = self.beyond = 0.0
@@ -258,8 +261,18 @@ class Tally:
         """Whether all of a block is within its bounds; NaN and inf are not."""
         if block.out.numel() == 0 or not block.out.is_floating_point():
             return torch.equal(block.out, block.exact)
+        if self._bound.rounds:
+            return self._rounds_alike(block)
         # A difference in the outputs' own precision is off by no more than a rounding of itself.
         return self._add_if_all_agree(block, block.exact)
+
+    def _rounds_alike(self, block: Block) -> bool:
+        """Whether all are the exact result rounded, most of them to the bit; few passes as well."""
+        apart = (block.out != block.exact.to(block.out.dtype)) | block.out.isinf()
+        found = apart.nonzero().squeeze(1)
+        exact = block.exact[found].double()
+        bound = self._bound.at(block.start + found, exact)
+        return bool(((block.out[found] - exact).abs() <= bound).all())
 
     def add(self, block: Block) -> None:
         """Take in a block."""

@@ -82,11 +82,15 @@ class Batches:
         return self._oracle_arena.present
 
     def close(self) -> None:
+        """Let go of all, also of what was kept to be compared."""
+        self._kept.clear()
+        self.close_memory()
+
+    def close_memory(self) -> None:
         """Let go of the candidate's memory and of what was withheld from it."""
         for block in self._blocks.values():
             block.close()
         self._blocks.clear()
-        self._kept.clear()
         if self._withheld is not None:
             self._withheld.close()
             self._withheld = None

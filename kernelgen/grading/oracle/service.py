@@ -128,7 +128,8 @@ class Oracle:
 
     def _warm_baselines(self, message: m.WarmBaselines) -> m.BaselinesReady:
         ready = self._baselines.warm(message.names, self._calls.reference, self._calls.inputs)
-        self._calls.leave_room()
+        # Other candidates may be timed first: they need what is only cached here.
+        self._memory.trim(before_timing=True)
         return ready
 
     def _rest(self) -> None:
@@ -136,6 +137,11 @@ class Oracle:
         self._references = {n: r for n, r in self._references.items() if n == 0}
         self._calls.open(None)
         self._batches.close()
+        self._let_go_of_memory()
+
+    def _let_go_of_memory(self) -> None:
+        """Give back what a candidate that has ended wrote in."""
+        self._batches.close_memory()
         self._probe.rest()
         self._arena.close()
         self._memory.trim()
@@ -210,6 +216,8 @@ class Oracle:
     def _verify_kept(self) -> m.Verified:
         pin(self._setup.threads)
         self._calls.let_go()
+        # The exact results need room, beside candidates that are being checked.
+        self._let_go_of_memory()
         return self._batches.verify_kept(self._calls.reference)
 
     def _trace_reference(self) -> Trace:
