@@ -1,6 +1,8 @@
 """Solutions that are planned from a Model, run: C++ as it is, CUDA in the emulation or on a GPU."""
 
+import ast
 import ctypes
+import operator
 import re
 import subprocess
 from collections.abc import Iterator
@@ -134,6 +136,21 @@ def ptx_of(problem: Problem, folder: Path) -> str:
     return Path(folder, "kernels.ptx").read_text()
 
 
+def require_signatures(text: str) -> None:
+    """Make sure that a solution calls torch's operators as these can be called."""
+    import torch
+
+    for call in ast.walk(ast.parse(text)):
+        if not isinstance(call, ast.Call) or not ast.unparse(call.func).startswith("torch.ops."):
+            continue
+        found: Any = operator.attrgetter(ast.unparse(call.func).removeprefix("torch."))(torch)
+        parameters = found._schema.arguments  # noqa: SLF001 - torch says it nowhere else
+        placed = [one.name for one in parameters if not one.kwarg_only]
+        assert len(call.args) <= len(placed), ast.unparse(call)
+        named = {one.arg for one in call.keywords}
+        assert named <= {one.name for one in parameters[len(call.args) :]}, ast.unparse(call)
+
+
 class Planned:
     """A problem's reference and its planned solution.
 
@@ -159,6 +176,7 @@ class Planned:
 
         self.problem, self.backend, self.device = problem, backend, device
         self.text = render_planned(problem, backend, {}, arch=arch)
+        require_signatures(self.text)
         self.launched: list[str] = []
         text = self.text.replace(" tensor.is_cuda", f" tensor.is_{device}")
         self.space = vars(run_text("solution", text, "<solution>"))

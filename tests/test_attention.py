@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from unittest import mock
 
+import msgspec
 import pytest
 from planned_models import Planned, problem_of
 
@@ -198,3 +199,10 @@ def test_wide_keys_are_products_and_a_softmax(tmp_path: Path) -> None:
     text = render_planned(problem_of(tmp_path, FUSED.format(""), **given), "cuda", {})
     assert text.count("hopper::launch") >= 1
     assert "stays in torch" not in text
+    # Floats of 16 bits are products as well.
+    problem = msgspec.structs.replace(
+        problem_of(tmp_path, FUSED.format(""), **given), precision="bf16"
+    )
+    narrow = render_planned(problem, "cuda", {})
+    assert narrow.count('_multiply("') == 2
+    assert "stays in torch" not in narrow

@@ -12,6 +12,7 @@ from kernelgen.engines.map import Map
 from kernelgen.engines.segment.record import Segment
 from kernelgen.engines.stage import Library
 from kernelgen.planning.of_problem import plan_of_problem
+from kernelgen.planning.rewrites import attention
 from kernelgen.problem.record import DTYPES, MAIN, Backend, Device, Precision, Problem
 
 X = "torch.randn(6, 40)"
@@ -29,6 +30,9 @@ MODELS: dict[str, tuple[str, str, str, int]] = {
     "means": ("x.mean((2, 3)) * 2", "pass", IMAGE, 1),
     "largest": ("x.amax(0)", "pass", X, 1),
     "index": ("x.argmax(1)", "pass", X, 1),
+    "largest of a pair": ("torch.max(x, 0)[0] * 2", "pass", X, 1),
+    "index of a pair": ("x.min(1).indices", "pass", X, 1),
+    "a pair": ("(lambda p: p.values * p.indices)(x.max(1))", "pass", X, 2),
     "wide softmax": ("F.softmax(x.float(), 1)", "pass", X, 1),
     "wide norm": ("F.layer_norm(x.float(), (40,)) * 2", "pass", X, 1),
     "wide pool": ("F.max_pool2d(x.float(), 2)", "pass", IMAGE, 1),
@@ -53,6 +57,24 @@ MODELS: dict[str, tuple[str, str, str, int]] = {
     "batch norm": ("self.n(x).relu()", "self.n = nn.BatchNorm2d(6)", IMAGE, 2),
     "product alone": ("self.l(x)", "self.l = nn.Linear(40, 24)", X, 0),
     "casts": ("(x.float() * 3).to(x.dtype) + 1", "pass", X, 1),
+    "wide attention": (
+        "F.scaled_dot_product_attention(x, x.flip(1), x * 0.5) * 2",
+        "pass",
+        "torch.randn(2, 130, 200)",
+        3,
+    ),
+    "convolution of groups": (
+        "self.c(x).relu()",
+        "self.c = nn.Conv2d(6, 8, 1, groups=2, bias=False)",
+        IMAGE,
+        1,
+    ),
+    "steps of a cell": (
+        "[h for h in [None] for t in range(5) for h in [self.c(x[:, t], h)]][-1] * 2",
+        "self.c = nn.GRUCell(8, 8)",
+        "torch.randn(3, 5, 8)",
+        1,
+    ),
 }
 LAYER, RMS = "self.n = nn.LayerNorm({})", "self.n = nn.RMSNorm({})"
 STATISTICS = "self.m = nn.Parameter(torch.randn(6))\nself.v = nn.Parameter(torch.rand(6) + 1)"
@@ -144,6 +166,12 @@ def test_a_norm_in_16_bits_of_what_is_not_aligned(
         planned.check(memory[shift:].view(x.shape).copy_(x))
 
 
+@pytest.fixture
+def few_products_pay(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attention, "LEAST_PRODUCTS", 0)
+
+
+@pytest.mark.usefixtures("few_products_pay")
 @pytest.mark.parametrize("precision", ["bf16", "fp16"])
 @pytest.mark.parametrize("backend", ["cuda", "cpp"])
 @pytest.mark.parametrize("name", MODELS)

@@ -6,6 +6,7 @@ from kernelgen.engines.attention import MOST_WIDTH
 from kernelgen.engines.product.claims import LEAST_PRODUCTS, LEAST_SIZE
 from kernelgen.graph.graph import Argument, Node, Reference
 from kernelgen.planning.rewrites.builder import Builder
+from kernelgen.planning.rewrites.narrow import rounded, widened
 from kernelgen.planning.rewrites.norms import shares_of
 
 
@@ -33,11 +34,11 @@ def wide_attention(node: Node, b: Builder) -> Reference | None:
         given: dict[str, Argument] = {
             "equation": equation.format(batches),
             "tensors": (left, right),
-            "path": None,
         }
         return b.emit("einsum.default", given, (*lead, queries, columns))
 
-    scores = product("{0}id,{0}jd->{0}ij", query, key, keys)
+    dtype = b.type_of(query).dtype
+    scores = widened(product("{0}id,{0}jd->{0}ij", query, key, keys), b)
     scale = given["scale"] if given["scale"] is not None else depth**-0.5
-    weights = shares_of(b, b.pointwise("mul.Tensor", scores, scale), -1)
+    weights = rounded(shares_of(b, b.pointwise("mul.Tensor", scores, scale), -1), dtype, b)
     return product("{0}ij,{0}jd->{0}id", weights, value, width)
