@@ -86,12 +86,24 @@ def public_table(runs: Sequence[Run], root: Path = Path()) -> str:
     return _with_versions(runs, _ALL_TIMES, shown, root)
 
 
-def csv_means(path: str | Path) -> str:
-    """Return how many rows of `kernelgen report --csv` passed, and at which mean speedup."""
-    with Path(path).open(newline="", encoding="utf-8") as file:
-        rows = [row["vs eager [95 %]"] for row in csv.DictReader(file) if "PASSED" in row["status"]]
-    mean = geometric_mean(float(cell.partition("x")[0]) for cell in rows)
-    return f"{len(rows)} files passed, at {mean:.2f}x eager in the geometric mean."
+def csv_means(*paths: str | Path) -> str:
+    """Return how many rows of `kernelgen report --csv` passed, at which mean, and the others.
+
+    Of a solution the last row counts.
+    """
+    rows: dict[str, dict[str, str]] = {}
+    for path in paths:
+        with Path(path).open(newline="", encoding="utf-8") as file:
+            rows |= {row["solution"]: row for row in csv.DictReader(file)}
+    others: dict[str, list[str]] = {}
+    for name, row in rows.items():
+        others.setdefault(row["status"].split()[-1], []).append(name.split()[0])
+    passed = [row["vs eager [95 %]"] for row in rows.values() if "PASSED" in row["status"]]
+    mean = geometric_mean(float(cell.partition("x")[0]) for cell in passed)
+    others.pop("PASSED", None)
+    told = [f"{status}: {', '.join(names)}." for status, names in sorted(others.items())]
+    first = f"{len(passed)} files passed, at {mean:.2f}x eager in the geometric mean."
+    return "\n".join([first, *told])
 
 
 def levels_table(folder: str | Path) -> str:

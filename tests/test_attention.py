@@ -199,10 +199,9 @@ def test_wide_keys_are_products_and_a_softmax(tmp_path: Path) -> None:
     text = render_planned(problem_of(tmp_path, FUSED.format(""), **given), "cuda", {})
     assert text.count("hopper::launch") >= 1
     assert "stays in torch" not in text
-    # Floats of 16 bits are products as well.
+    # Scores of 16 bits would be rounded, which torch's kernel does not do.
     problem = msgspec.structs.replace(
         problem_of(tmp_path, FUSED.format(""), **given), precision="bf16"
     )
     narrow = render_planned(problem, "cuda", {})
-    assert narrow.count('_multiply("') == 2
-    assert "stays in torch" not in narrow
+    assert "scaled_dot_product_attention stays in torch" in narrow

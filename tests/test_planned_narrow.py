@@ -12,7 +12,6 @@ from kernelgen.engines.map import Map
 from kernelgen.engines.segment.record import Segment
 from kernelgen.engines.stage import Library
 from kernelgen.planning.of_problem import plan_of_problem
-from kernelgen.planning.rewrites import attention
 from kernelgen.problem.record import DTYPES, MAIN, Backend, Device, Precision, Problem
 
 X = "torch.randn(6, 40)"
@@ -57,12 +56,6 @@ MODELS: dict[str, tuple[str, str, str, int]] = {
     "batch norm": ("self.n(x).relu()", "self.n = nn.BatchNorm2d(6)", IMAGE, 2),
     "product alone": ("self.l(x)", "self.l = nn.Linear(40, 24)", X, 0),
     "casts": ("(x.float() * 3).to(x.dtype) + 1", "pass", X, 1),
-    "wide attention": (
-        "F.scaled_dot_product_attention(x, x.flip(1), x * 0.5) * 2",
-        "pass",
-        "torch.randn(2, 130, 200)",
-        3,
-    ),
     "convolution of groups": (
         "self.c(x).relu()",
         "self.c = nn.Conv2d(6, 8, 1, groups=2, bias=False)",
@@ -166,12 +159,6 @@ def test_a_norm_in_16_bits_of_what_is_not_aligned(
         planned.check(memory[shift:].view(x.shape).copy_(x))
 
 
-@pytest.fixture
-def few_products_pay(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(attention, "LEAST_PRODUCTS", 0)
-
-
-@pytest.mark.usefixtures("few_products_pay")
 @pytest.mark.parametrize("precision", ["bf16", "fp16"])
 @pytest.mark.parametrize("backend", ["cuda", "cpp"])
 @pytest.mark.parametrize("name", MODELS)

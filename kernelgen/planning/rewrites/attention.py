@@ -6,7 +6,6 @@ from kernelgen.engines.attention import MOST_WIDTH
 from kernelgen.engines.product.claims import LEAST_PRODUCTS, LEAST_SIZE
 from kernelgen.graph.graph import Argument, Node, Reference
 from kernelgen.planning.rewrites.builder import Builder
-from kernelgen.planning.rewrites.narrow import rounded, widened
 from kernelgen.planning.rewrites.norms import shares_of
 
 
@@ -25,6 +24,7 @@ def wide_attention(node: Node, b: Builder) -> Reference | None:
         or max(depth, width) <= MOST_WIDTH
         or keys > depth
         or products < LEAST_PRODUCTS
+        or b.type_of(query).dtype != "float32"  # torch's kernel does not round scores to 16 bits
         or min(queries, keys, width) < LEAST_SIZE
     ):
         return None
@@ -37,8 +37,7 @@ def wide_attention(node: Node, b: Builder) -> Reference | None:
         }
         return b.emit("einsum.default", given, (*lead, queries, columns))
 
-    dtype = b.type_of(query).dtype
-    scores = widened(product("{0}id,{0}jd->{0}ij", query, key, keys), b)
+    scores = product("{0}id,{0}jd->{0}ij", query, key, keys)
     scale = given["scale"] if given["scale"] is not None else depth**-0.5
-    weights = rounded(shares_of(b, b.pointwise("mul.Tensor", scores, scale), -1), dtype, b)
+    weights = shares_of(b, b.pointwise("mul.Tensor", scores, scale), -1)
     return product("{0}ij,{0}jd->{0}id", weights, value, width)

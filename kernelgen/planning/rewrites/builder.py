@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 import msgspec
 
 from kernelgen.engines.naming import without_overload
-from kernelgen.engines.operators import NARROW, OPERATORS, operator_for
+from kernelgen.engines.operators import OPERATORS, operator_for
 from kernelgen.engines.rows import DTYPES
 from kernelgen.graph.graph import (
     Argument,
@@ -47,17 +47,10 @@ class Builder:
         aten: str,
         arguments: Mapping[str, Argument],
         shape: Sequence[int],
-        dtype: str | None = None,
+        dtype: str = "float32",
         **others: tuple[str, ...],
     ) -> Reference:
-        """Add a node of one contiguous result, of 16 bits as floats it reads, and return that."""
-        if dtype is None:
-            read = (
-                self.types[name].dtype
-                for name in references(*arguments.values())
-                if name in self.types
-            )
-            dtype = next((one for one in read if one in NARROW), "float32")
+        """Add a node of one contiguous result, and return that."""
         name = f"{self._node.name}_{without_overload(aten)}_{len(self.nodes) + 1}"
         found = contiguous(shape, dtype)
         module = self._node.module

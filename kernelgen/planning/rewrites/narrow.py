@@ -6,17 +6,7 @@ from kernelgen.engines.gathers import REDUCTIONS
 from kernelgen.engines.naming import without_overload
 from kernelgen.engines.operators import NARROW, operator_for
 from kernelgen.engines.pool.window import is_pooled
-from kernelgen.graph.graph import (
-    RUNNING,
-    VIEWS,
-    Argument,
-    Graph,
-    Named,
-    Node,
-    Reference,
-    TensorType,
-    renamed,
-)
+from kernelgen.graph.graph import RUNNING, VIEWS, Argument, Graph, Named, Node, Reference, renamed
 from kernelgen.planning.rewrites.builder import Builder, rewritten
 from kernelgen.planning.rewrites.norms import keeps_known_statistics
 from kernelgen.planning.rewrites.views import EXPANSIONS
@@ -38,28 +28,31 @@ def with_wide_floats(graph: Graph, known: frozenset[str]) -> Graph:
     narrow = {name for name, found in graph.types.items() if found.dtype in NARROW}
     repeated: dict[str, str] = {}  # what is repeated by a view, in float32
 
+    def widened(name: str, b: Builder) -> Reference:
+        given: dict[str, Argument] = {"self": Reference(name), "dtype": Named("float32")}
+        return b.emit(_CAST, given, b.types[name].shape)
+
     norms: dict[str, str] = {}  # that leave running statistics, in float32
     pairs: set[str] = set()  # extremes beside their indices
 
     def become(node: Node, b: Builder) -> list[Node]:
         if node.aten in RUNNING.values() and (norm := norms.get(node.argument("norm"))):
-            old = widened(Reference(node.argument("self")), b)
+            old = widened(node.argument("self"), b)
             made = node.calling(node.aten, self=old, norm=Reference(norm))
             return [*b.nodes, *_stored(made, node)]
         if node.aten == "getitem" and node.argument("value") in pairs:
-            wide_pair = Reference(f"wide_{node.argument('value')}")
-            made = msgspec.structs.replace(node, arguments=node.arguments | {"value": wide_pair})
-            return list(_stored(made, node)) if node.name in narrow else [made]
+            pair = Reference(f"wide_{node.argument('value')}")
+            made = msgspec.structs.replace(node, arguments=node.arguments | {"value": pair})
+            return _stored(made, node)
         is_known = node.aten in known or operator_for(node.aten, node.arguments) is not None
         read = [name for name in node.reads if name in narrow]
         if node.aten in EXPANSIONS and node.name in narrow:
             repeated[node.name] = f"wide_{node.name}"
-            value = widened(Reference(node.reads[0]), b)
-            seen = _with_input(node, repeated[node.name], value, "float32")
+            seen = _with_input(node, repeated[node.name], widened(node.reads[0], b), "float32")
             return [node, *b.nodes, seen]
         if not is_known or node.aten in CASTS or not read:
             return [node]
-        wide = {name: repeated.get(name) or widened(Reference(name), b).name for name in read}
+        wide = {name: repeated.get(name) or widened(name, b).name for name in read}
         arguments = renamed(node, lambda name: wide.get(name, name))
         arguments |= {"dtype": None} if arguments.get("dtype") == Named("float32") else {}
         updates = arguments.get("training", arguments.get("use_input_stats"))
@@ -73,44 +66,21 @@ def with_wide_floats(graph: Graph, known: frozenset[str]) -> Graph:
         if stays or not is_pooled(made, b.types):
             return [node]
         pairs.update([node.name] * is_pair)
-        return [*b.nodes, *_results_of(made, node)]
+        return [*b.nodes, *_stored(made, node)]
 
     return rewritten(graph, become) if narrow else graph
 
 
-def widened(value: Reference, b: Builder) -> Reference:
-    """Add a cast to float32, where it is not of that."""
-    return value if b.type_of(value).dtype == "float32" else _cast(value, "float32", b)
-
-
-def rounded(value: Reference, dtype: str, b: Builder) -> Reference:
-    """Add what stores a value of float32 in another dtype; in its own there is nothing to add."""
-    return value if dtype == "float32" else _cast(value, dtype, b, non_blocking=True)
-
-
-def _cast(value: Reference, dtype: str, b: Builder, **others: Argument) -> Reference:
-    given = {"self": value, "dtype": Named(dtype), **others}
-    return b.emit(_CAST, given, b.type_of(value).shape, dtype)
-
-
-def _results_of(made: Node, node: Node) -> tuple[Node, ...]:
-    """Return a node with its floats of 16 bits in float32, and what stores one by itself."""
+def _stored(made: Node, node: Node) -> list[Node]:
+    """Return a node whose float is in float32, and what stores one by itself as another node's."""
     found, *others = node.results
     if found is None or found.dtype not in NARROW:
-        return (made,)
-    return (_wide(made, found, *others),) if others else _stored(made, node)
-
-
-def _wide(made: Node, found: TensorType, *others: TensorType | None) -> Node:
+        return [made]
     results = (msgspec.structs.replace(found, dtype="float32"), *others)
-    return msgspec.structs.replace(made, name=f"wide_{made.name}", results=results)
-
-
-def _stored(made: Node, node: Node) -> tuple[Node, Node]:
-    """Return a node whose result is in float32, and what stores it as another node's."""
-    wide = _wide(made, node.type)
-    dtype, value = Named(node.type.dtype), Reference(wide.name)
-    return wide, node.calling(_CAST, self=value, dtype=dtype, non_blocking=True)
+    wide = msgspec.structs.replace(made, name=f"wide_{node.name}", results=results)
+    value, dtype = Reference(wide.name), Named(found.dtype)
+    stored = node.calling(_CAST, self=value, dtype=dtype, non_blocking=True)
+    return [wide] if others else [wide, stored]
 
 
 def is_stored(node: Node) -> bool:
