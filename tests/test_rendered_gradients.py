@@ -26,6 +26,11 @@ MLP = {
 # As of `problem_of`.
 MODELS: dict[str, dict[str, str]] = {
     "gelu": {"forward": "F.gelu(x)", **X},
+    "joined": {
+        "forward": "torch.tanh(x.flatten(1) * self.w)",
+        "layers": "self.w = nn.Parameter(torch.rand(24))",
+        "x": "torch.randn(5, 3, 8)",
+    },
     "activations": {"forward": "F.mish(x) + F.elu(x) * F.softplus(x) + x.clamp(-0.5, 0.5)", **X},
     "mlp": MLP,
     "product": {"forward": "torch.relu(x @ y.mT) @ y", **XY},
@@ -196,7 +201,7 @@ def check(planned: Planned, given: Any = None, upstream: Upstream = of_values) -
     with planned.streaming():
         planned.launched.clear()
         found, gradients = gradients_of(candidate, given, upstream)
-    assert planned.launched
+    assert planned.launched or not found[0].numel()
     buffers = dict(candidate.named_buffers())
     pairs = [
         *zip(found, outputs, strict=True),
@@ -276,12 +281,14 @@ def test_inputs_lie_in_any_way(tmp_path: Path, compiled_folder: Path) -> None:
     torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("rows", [7, 0])
 @pytest.mark.parametrize(
-    "name", ["gelu", "mlp", "softmax", "rms-norm", "norm-by-hand", "spread", "product", "number"]
+    "name",
+    ["gelu", "joined", "mlp", "softmax", "rms-norm", "norm-by-hand", "spread", "product", "number"],
 )
-def test_other_sizes_are_taken(name: str, tmp_path: Path, compiled_folder: Path) -> None:
+def test_other_sizes_are_taken(name: str, rows: int, tmp_path: Path, compiled_folder: Path) -> None:
     planned = Planned(with_gradients(tmp_path, **MODELS[name]), "cpp", compiled_folder)
-    more = tree_map_only(torch.Tensor, lambda x: torch.randn(7, *x.shape[1:]), planned.inputs())
+    more = tree_map_only(torch.Tensor, lambda x: torch.randn(rows, *x.shape[1:]), planned.inputs())
     check(planned, more)
 
 

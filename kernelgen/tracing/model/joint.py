@@ -5,6 +5,7 @@ torch derives it: forward runs as it would in training, and what autograd does i
 
 import re
 from itertools import accumulate, pairwise
+from math import prod
 from operator import attrgetter, mul
 from typing import Any, NamedTuple
 
@@ -174,8 +175,21 @@ def _simpler(node: Any) -> Any:
     if node.target in _FILLS and of.target is _ATEN.empty_like.default:
         node.args = of.args[0], node.args[1]
     if node.target is _ATEN.view.default:
-        node.args = of, _inferred(of.meta["val"].shape, node.args[1])
+        old, new = list(of.meta["val"].shape), node.args[1]
+        if joined := _joined(old, new):
+            node.target, node.args = _ATEN.flatten.using_ints, (of, *joined)
+        else:
+            node.args = of, _inferred(of.meta["val"].shape, new)
     return node
+
+
+def _joined(old: list[int], new: list[int]) -> tuple[int, int] | None:
+    """Return the first and last of the dimensions that a view joins, which may have no elements."""
+    count = len(old) - len(new) + 1
+    begin = next((at for at, (a, b) in enumerate(zip(old, new, strict=False)) if a != b), 0)
+    end = begin + count
+    whole = [*old[:begin], prod(old[begin:end]), *old[end:]]
+    return (begin, end - 1) if count > 1 and new == whole else None
 
 
 def _inferred(old: torch.Size, new: list[int]) -> list[int]:
