@@ -143,11 +143,6 @@ class Bound(msgspec.Struct, frozen=True):
         """Whether results are rounded to fewer bits than the bound is for."""
         return self.dtype in _DIGITS
 
-    @property
-    def by_counts(self) -> bool:
-        """Whether more than the bound is allowed to about as many elements as the reference's."""
-        return self.of_gradient or self.rounds
-
     def rounding(self, size: torch.Tensor) -> torch.Tensor:
         """Return by how much numbers of a size change if they are rounded to the dtype."""
         # Of 0, which has no exponent, frexp says that it is 0.
@@ -193,7 +188,7 @@ class ErrorOfReference:
         # Where either is inf or NaN, that value itself is expected, and there is no error.
         error = (block.ref.double() - exact).abs_().nan_to_num_(nan=0.0, posinf=0.0)
         self.largest = max(self.largest, float(error.max()))
-        if self._bound.by_counts:
+        if self._bound.of_gradient or self._bound.rounds:
             if block.start == 0:
                 self._counts.append(torch.zeros(_SIZES, dtype=torch.int64))
             self._counts[-1] += _counts(error, self._bound.of(block.start, exact))
@@ -319,7 +314,7 @@ class Tally:
         self.all_zero = self.all_zero and not bool(out.any())
         ordinary = torch.where(special, 0.0, error).nan_to_num(nan=math.inf, posinf=math.inf)
         self.max_err = max(self.max_err, float(ordinary.max()))
-        if self._bound.by_counts:
+        if self._bound.of_gradient or self._bound.rounds:
             self.counts += _counts(ordinary, bound)
         share = (error / bound).nan_to_num(nan=math.inf, posinf=math.inf)
         counted = torch.where(special | (error == 0.0), 0.0, share)
