@@ -31,6 +31,18 @@ PROBLEMS: dict[str, tuple[str, Way]] = {
     "softmax": ("[torch.randn(16, 2000)]", lambda x: torch.softmax(x, 1)),
     "sum": ("[torch.rand(4, 1 << 18) / 64]", lambda x: x.sum(1)),
     "cancelling sum": ("[torch.randn(64, 1 << 14)]", lambda x: x.sum(1)),
+    "scaled softmax": (
+        "[torch.randn(64, 200) * 4]",
+        lambda x: torch.softmax(x * 1.7, 1),
+    ),
+    "exponential": (
+        "[torch.randn(64, 128), torch.randn(128, 96) / 8]",
+        lambda a, b: torch.exp(a @ b),
+    ),
+    "saturated product": (
+        "[torch.randn(256, 24), torch.randn(24, 16) / 5]",
+        lambda a, b: torch.tanh(a @ b) * 1.3,
+    ),
     "norm": (
         "[torch.randn(32, 1500), torch.rand(1500) + 0.5]",
         lambda x, w: functional.layer_norm(x, (x.shape[1],), w),
@@ -58,6 +70,9 @@ _FORWARDS = {
     "softmax": "x: torch.softmax(x, 1)",
     "sum": "x: x.sum(1)",
     "cancelling sum": "x: x.sum(1)",
+    "scaled softmax": "x: torch.softmax(x * 1.7, 1)",
+    "exponential": "a, b: torch.exp(a @ b)",
+    "saturated product": "a, b: torch.tanh(a @ b) * 1.3",
     "norm": "x, w: F.layer_norm(x, (x.shape[1],), w)",
     "product": "a, b: a @ b",
     "convolution": "x, w: F.conv2d(x, w)",
@@ -139,6 +154,19 @@ def short_sums(forward: Way, given: Floats) -> torch.Tensor:
     return total if len(given) > 1 else total[:, 0]
 
 
+def small_ones_to_0(forward: Way, given: Floats) -> torch.Tensor:
+    """Leave out what is less than a thousandth of the largest element."""
+    found = in_float32(forward, given)
+    return torch.where(found.abs() < 1e-3 * found.abs().max(), 0.0, found)
+
+
+def rounded_products(forward: Way, given: Floats) -> torch.Tensor:
+    """Round each product that a sum is of, which shows where they cancel."""
+    a, b = given
+    terms = (a[:, :, None] * b).float()
+    return forward(terms.sum(1), torch.eye(b.shape[1]))
+
+
 def without_the_last(forward: Way, given: Floats) -> torch.Tensor:
     """Leave out the last term of each sum."""
     wide = [one.float() for one in given]
@@ -155,6 +183,9 @@ def without_the_last(forward: Way, given: Floats) -> torch.Tensor:
         ("norm", lambda forward, given: cut_off(in_float32(forward, given), given[0].dtype)),
         ("sum", short_sums),
         ("cancelling sum", short_sums),
+        ("scaled softmax", small_ones_to_0),
+        ("exponential", small_ones_to_0),
+        ("saturated product", rounded_products),
         ("product", without_the_last),
         ("cancelling sum", without_the_last),
         ("chain", without_the_last),

@@ -21,7 +21,7 @@ extern "C" void forward(const T* x, const T* w, const T* b, const T* s, float* t
   for (long r = 0; r < rows; ++r)
     for (long c = 0; c < columns; ++c, ++t, ++y) {
       float sum = b[c];
-      for (long k = 0; k < depth; ++k) sum += x[r * depth + k] * w[c * depth + k];
+      for (long k = 0; k < depth; ++k) sum += float(x[r * depth + k]) * float(w[c * depth + k]);
       *t = std::tanh(sum);
       *y = *t * s[c];
     }

@@ -21,7 +21,7 @@ extern "C" void forward(const T* x, const T* w, const T* b, const T* s, float* t
   for (long r = 0; r < rows; ++r)
     for (long c = 0; c < columns; ++c, ++t, ++y) {
       float sum = b[c];
-      for (long k = 0; k < depth; ++k) sum += x[r * depth + k] * w[c * depth + k];
+      for (long k = 0; k < depth; ++k) sum += float(x[r * depth + k]) * float(w[c * depth + k]);
       *t = std::tanh(sum);
       *y = *t * s[c];
     }
@@ -34,7 +34,7 @@ extern "C" void backward(const T* x, const T* w, const T* b, const T* s, const f
   for (long r = 0; r < rows; ++r)
     for (long c = 0; c < columns; ++c) {
       double sum = b[c];
-      for (long k = 0; k < depth; ++k) sum += x[r * depth + k] * w[c * depth + k];
+      for (long k = 0; k < depth; ++k) sum += float(x[r * depth + k]) * float(w[c * depth + k]);
       const double tanh = std::tanh(sum), up = g[r * columns + c];
       const double d = up * s[c] * (1 - tanh * tanh);
       for (long k = 0; k < depth; ++k) of_x[r * depth + k] += d * w[c * depth + k];

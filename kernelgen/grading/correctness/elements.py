@@ -191,7 +191,7 @@ class ErrorOfReference:
         # Where either is inf or NaN, that value itself is expected, and there is no error.
         error = (block.ref.double() - exact).abs_().nan_to_num_(nan=0.0, posinf=0.0)
         self.largest = max(self.largest, float(error.max()))
-        if self._bound.of_gradient:
+        if self._bound.of_gradient or self._bound.rounds:
             if block.start == 0:
                 self._counts.append(torch.zeros(_SIZES, dtype=torch.int64))
             self._counts[-1] += _counts(error, self._bound.of(block.start, exact))
@@ -218,8 +218,10 @@ class ErrorOfReference:
             return self.beyond
         return self._sum / self._numel if self._size >= _NOTHING * self.beyond else 0.0
 
-    def _explains(self, counts: torch.Tensor) -> bool:
+    def explains(self, counts: torch.Tensor) -> bool:
         """Whether about as many errors of each size are the reference's, at half that size."""
+        if not self._counts:
+            return True
         own = torch.stack(self._counts)
         rare = own.sum(0).clamp(max=max(_FEW_ERRORS, int(_RARE * self._numel)))
         return bool((counts[2:] <= (_TIMES_AS_MANY * own.amax(0)).maximum(rare)[1:-1]).all())
@@ -228,12 +230,16 @@ class ErrorOfReference:
         """Return what to allow at least, or None if twice its error keeps the bound everywhere.
 
         Gradients may be off elsewhere than the reference's, if the counts of errors are alike.
+        In 16 bits nothing is allowed if they are not: large elements' errors excuse no small ones.
         """
         if not self._missed:
             return None
+        explained = counts is None or self.explains(counts)
         if self._bound.of_gradient and counts is not None:
-            factor = self._explains(counts) * _OF_OUTPUT if self.typical else _OF_NOTHING
+            factor = explained * _OF_OUTPUT if self.typical else _OF_NOTHING
             return Slices(self._numel, self._maxima.values.new_tensor([factor * self.beyond]))
+        if not explained:
+            return None
         least = (_OF_SLICE * self._maxima.values).clamp_(max=_OF_OUTPUT * self.beyond)
         return Slices(self._maxima.length, least)
 
@@ -321,7 +327,7 @@ class Tally:
         self.all_zero = self.all_zero and not bool(out.any())
         ordinary = torch.where(special, 0.0, error).nan_to_num(nan=math.inf, posinf=math.inf)
         self.max_err = max(self.max_err, float(ordinary.max()))
-        if self._bound.of_gradient:
+        if self._bound.of_gradient or self._bound.rounds:
             self.counts += _counts(ordinary, bound)
         share = (error / bound).nan_to_num(nan=math.inf, posinf=math.inf)
         counted = torch.where(special | (error == 0.0), 0.0, share)

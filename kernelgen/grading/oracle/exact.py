@@ -29,6 +29,8 @@ _TRIALS = 3
 # Float inputs are scaled by so many steps more than 1: no bit below is rounded as it was. A step is
 # at least a rounding of theirs. They are shaken by parts of a lesser one, some of fp32's roundings.
 _NEARBY_STEPS, _NEARBY_STEP, _SHAKEN_STEP = (1, -1, 2, -2, 3, -3), 2.0**-14, 2.0**-19
+# In 16 bits these parts are sines of so many times the number, as good as random.
+_PHASE = 1e5
 _FLOAT64_BYTES = 8
 # Times which rows are far off, after which 1 is added: of either sign, and zeros are others, too.
 _FAR = -5.0
@@ -187,7 +189,7 @@ class ExactReference:
                     tensor.copy_(change(tensor))
 
         def change_floats(tensor: torch.Tensor) -> torch.Tensor:
-            return change(tensor) if tensor.is_floating_point() else tensor
+            return change(tensor.double()) if tensor.is_floating_point() else tensor
 
         return self._evaluate(twin, map_tensors(inputs, change_floats))
 
@@ -196,17 +198,22 @@ class ExactReference:
 
         The inputs are as they were before the call; the model may write into them. With `shaken` it
         is float64 results of inputs and parameters that are off by roundings to either side, and
-        the exact one: where that jumps within these roundings, one side's is another.
+        the exact one: where that jumps within these roundings, one side's is another. In 16 bits it
+        is both: registers of fp32 turn a sign that rounding their sum to 16 bits keeps.
         """
         self._seed = seed
+        exact: list[torch.Tensor] = []
         for steps in _NEARBY_STEPS:
             near = functools.partial(_scaled, steps)
             try:
                 if shaken:
                     generator = torch.Generator(self._device).manual_seed(abs(steps))
-                    shake = functools.partial(_shaken, steps, generator)
-                    yield self.perturbed(inputs, shake), self._run(inputs)
-                    continue
+                    wide = self._dtype is torch.float32
+                    shake = functools.partial(_shaken, steps, generator if wide else None)
+                    exact = exact or self._run(inputs)
+                    yield self.perturbed(inputs, shake), exact
+                    if wide:
+                        continue
                 model = changed_copy(self._model, torch.clone)  # a run may change buffers
                 if seed is not None:
                     set_generators(seed)
@@ -356,8 +363,12 @@ def _scaled(steps: int, tensor: torch.Tensor) -> torch.Tensor:
     return tensor * (1.0 + steps * max(_NEARBY_STEP, torch.finfo(tensor.dtype).eps))
 
 
-def _shaken(steps: int, generator: torch.Generator, tensor: torch.Tensor) -> torch.Tensor:
-    parts = torch.rand(tensor.shape, generator=generator, device=tensor.device) - 0.5
+def _shaken(steps: int, generator: torch.Generator | None, tensor: torch.Tensor) -> torch.Tensor:
+    if generator is None:
+        # Many are equal, and stay so: to which of them a maximum's gradient goes is not rounding's.
+        parts = torch.sin(abs(steps) * _PHASE * torch.frexp(tensor).mantissa).nan_to_num_() / 2
+    else:
+        parts = torch.rand(tensor.shape, generator=generator, device=tensor.device) - 0.5
     return tensor * (1.0 + steps * _SHAKEN_STEP * parts)
 
 

@@ -217,8 +217,8 @@ class Reference:
         # The twin in float64 changes itself as often as it is run.
         at_once = self.mutates_inputs or self.changes_itself
         exact, chunks = self.exact.of(inputs, tensors, seed, at_once=at_once)
-        shaken = self.code.manner.gradients and precision == "fp32"
         forward = outputs["outputs"] if self.code.manner.gradients else outputs
+        shaken = self.code.manner.gradients
         nearby = functools.partial(self.exact.nearby, inputs, seed, shaken=shaken)
         expected = Expected(
             described=described,
@@ -227,7 +227,7 @@ class Reference:
             exact=exact,
             absolute=KERNELBENCH_TOLERANCE[precision] if self.rule == "kernelbench" else None,
             rankings=self._rankings(inputs, tensors, seed),
-            nearby=nearby if exact == "float64" else None,
+            nearby=nearby if exact != "float32" else None,
             gradients=len(tensors) - len(tensors_of(forward)),  # by their keys, outputs come last
             errors=self._errors,
         )
