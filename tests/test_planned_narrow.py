@@ -55,6 +55,8 @@ MODELS: dict[str, tuple[str, str, str, int]] = {
     "before a product": ("self.l(x.sigmoid() * 2)", "self.l = nn.Linear(40, 24)", X, 1),
     "batch norm": ("self.n(x).relu()", "self.n = nn.BatchNorm2d(6)", IMAGE, 2),
     "product alone": ("self.l(x)", "self.l = nn.Linear(40, 24)", X, 0),
+    "view": ("x * self.b", "self.register_buffer('b', torch.rand(2, 40)[1])", X, 1),
+    "attribute": ("x * self.b", "self.b = torch.linspace(-1.0, 1.0, 40)", X, 1),
     "casts": ("(x.float() * 3).to(x.dtype) + 1", "pass", X, 1),
     "convolution of groups": (
         "self.c(x).relu()",
@@ -192,6 +194,17 @@ def test_a_narrow_model_is_computed_as_torch_does(
         assert bool(((found.double() - expected.double()).abs() <= 2 * step).all())
         assert bool(((found.double() - exact.double()).abs() <= 2 * step).all())
     assert len(planned.launched) == kernels
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+@pytest.mark.parametrize("backend", ["cuda", "cpp"])
+def test_16_bits_that_a_model_asks_for_round_each_value(
+    backend: Backend, dtype: str, tmp_path: Path, compiled_folder: Path
+) -> None:
+    forward = f"(x.to(torch.{dtype}) * 1.3 + 0.125).float() - y"
+    planned = Planned(problem_of(tmp_path, forward, x=X, y=X), backend, compiled_folder)
+    given = planned.inputs()
+    torch.testing.assert_close(planned.run(*given), planned.models()[0](*given), rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize("precision", ["bf16", "fp16"])

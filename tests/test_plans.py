@@ -101,6 +101,13 @@ MODELS = {
         inputs="x=4,8",
         stages="reduce:mean,max reduce:sum view:slice library:stack",
     ),
+    "results_of_a_pass_that_another_pass_reads": Sample(
+        forward="""
+            s = x.exp().sum(1, keepdim=True)
+            return (x / s).sum(), (x / s).square().sum(), s.log(), s * 2
+        """,
+        stages="reduce:sum reduce:sum,sum map",
+    ),
     "running_mean": Sample(
         layers="self.register_buffer('mean', torch.zeros(8))",
         forward="self.mean.mul_(0.9).add_(0.1 * x.mean(0))\nreturn x - self.mean",
@@ -108,6 +115,9 @@ MODELS = {
     ),
     "reversed_cumsum": Sample(
         forward="return torch.cumsum(x.flip(1), 1).flip(1)", stages="scan:sum reverse"
+    ),
+    "cumsum_reversed_twice": Sample(
+        forward="return x.flip(1).flip(1).cumsum(1).flip(1).flip(1)", stages="scan:sum"
     ),
     "other_dimensions_are_no_reversed_cumsum": Sample(
         forward="""

@@ -11,7 +11,7 @@ from planned_models import Planned, problem_of
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from kernelgen.problem.library import load_problem
-from kernelgen.problem.record import Backend, Problem
+from kernelgen.problem.record import DTYPES, Backend, Precision, Problem
 from kernelgen.rendering.solution import render
 from kernelgen.solution.file import NO_KERNEL, STAYS
 
@@ -148,6 +148,17 @@ MODELS: dict[str, dict[str, str]] = {
         "before": "h = x * 2.0\nh.requires_grad and h.register_hook(lambda g: g * 3.0)",
         **X,
     },
+    "einsum": {
+        "forward": "torch.einsum('bdij,bdj->bid', x, y)",
+        "x": "torch.randn(2, 4, 6, 6)",
+        "y": "torch.randn(2, 4, 6)",
+    },
+    "reversed-scan": {"forward": "x.flip(1).cumsum(1).flip(1)", **X},
+    "asserted": {
+        "forward": "x * F.one_hot(i, 12)",
+        **X,
+        "i": "torch.randint(0, 12, (6,))",
+    },
     "names": {
         "forward": "ctx * upstream + upstream_0",
         **dict.fromkeys(("ctx", "upstream", "upstream_0"), "torch.randn(4, 6)"),
@@ -252,6 +263,23 @@ def test_cuda_kernels_have_these_gradients(
     name: str, tmp_path: Path, compiled_folder: Path
 ) -> None:
     check(Planned(with_gradients(tmp_path, **MODELS[name]), "cuda", compiled_folder))
+
+
+@pytest.mark.parametrize("precision", ["bf16", "fp16"])
+@pytest.mark.parametrize("backend", ["cpp", "cuda"])
+def test_a_maximum_in_16_bits_is_found_again(
+    backend: Backend, precision: Precision, tmp_path: Path, compiled_folder: Path
+) -> None:
+    """Forward stores it, and backward compares it with what is computed once more."""
+    problem = with_gradients(tmp_path, "(x * 1.7 + 0.1).amax(1)", **X)
+    problem = msgspec.structs.replace(problem, precision=precision)
+    planned = Planned(problem, backend, compiled_folder)
+    (x,) = (one.to(getattr(torch, DTYPES[precision])) for one in planned.inputs())
+    reference, candidate = planned.models()
+    _, wanted = gradients_of(reference, (x,), of_values)
+    with planned.streaming():
+        _, found = gradients_of(candidate, (x,), of_values)
+    torch.testing.assert_close(found, wanted, rtol=1e-2, atol=0.0)
 
 
 @pytest.mark.parametrize(
@@ -400,6 +428,23 @@ def test_what_has_no_gradient_here_stays_in_torch(
     text = render(with_gradients(tmp_path, **X, **parts), backend)
     assert f"{NO_KERNEL}\n{STAYS}{why}\n" in text
     assert "ModelNew = Model" in text
+
+
+@pytest.mark.parametrize(
+    ("forward", "why"),
+    [
+        (
+            "torch.einsum('ij,kj->ik', x, x).fill_diagonal_(0.0)",
+            "During torch.compile, encountered a mutation",
+        ),
+        ("x.exp().add_(1.0)", "one of the variables needed for gradient computation"),
+    ],
+)
+def test_what_torch_records_no_gradients_of_stays_in_torch(
+    forward: str, why: str, tmp_path: Path
+) -> None:
+    text = render(with_gradients(tmp_path, forward, **X), "cpp")
+    assert f"{NO_KERNEL}\n{STAYS}torch records no gradients of it: {why}" in text
 
 
 def test_cases_of_other_numbers_stay_in_torch(tmp_path: Path) -> None:

@@ -63,7 +63,10 @@ class Placing:
         self.same: dict[str, str] = {}
         self.parts: dict[tuple[str, int], str] = {}
         self.stages: list[Stage] = []
-        self.as_traced, self.known = set(self.types), set(self.types)
+        # Torch may lay out otherwise what forward leaves to backward, and upstream gradients.
+        given = {i.name for i in graph.inputs if i.kind != "input" or i.text}
+        own = given.union(self.types.keys() & graph.arguments)
+        self.as_traced, self.known = own, set(own)
         self.by_layout: set[str] = set()
         self._making = Making(self.waiting, graph.inputs)
         self._readers = graph.readers
@@ -201,10 +204,13 @@ class Placing:
             self._place_constant(gather.of)
             if gather.at:
                 self.place(gather.at)
-        # One that another of them is computed from has come there by now.
-        gathers = {name: g for name, g in gathers.items() if name not in self.in_memory}
+        # One that another of them, or another pass, is computed from has come there by now.
         values = tuple(value for value in values if value not in self.in_memory)
-        self._done(self._making.reduce(values, gathers), *values)
+        gathers = {name: g for value in values for name, g in self.waiting.gathers(value).items()}
+        if gathers:
+            self._done(self._making.reduce(values, gathers), *values)
+        else:
+            self.in_one_map(values)
 
     def _beside(self, values: tuple[str, ...]) -> list[str]:
         """Return what forward leaves in buffers that one pass gathers with these values."""

@@ -43,8 +43,8 @@ _REGIONS = {
     "lazy_load_decompositions": "forward calls vmap",
     "set_grad_enabled": "forward computes with gradients",
 }
-# Facts about the trace itself, not a part of what is computed.
-_ASSERTIONS = frozenset(("_assert_scalar", "_assert_tensor_metadata"))
+# Checks, which compute nothing.
+_ASSERTIONS = frozenset(("_assert_async", "_assert_scalar", "_assert_tensor_metadata"))
 # Of calls in place: the same that changes nothing, where it has another name.
 _FUNCTIONAL = {"bernoulli_.float": "bernoulli.p", "normal_.default": "normal_functional.default"}
 

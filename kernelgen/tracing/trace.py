@@ -8,7 +8,6 @@ import inspect
 import re
 import traceback
 from collections.abc import Iterator
-from itertools import chain
 from typing import Any
 
 import msgspec
@@ -74,14 +73,13 @@ def trace(
         made = made_of(source)
         if eval_mode:
             made.model.eval()
-        attributes = _attributes_as_buffers(made)
         inputs = inputs_of(made)
         if precision != "fp32":
             dtype = getattr(torch, DTYPES[precision])
-            # Not by `to`, which swaps tensors, and these cannot be swapped.
-            for tensor in chain(made.model.parameters(), made.model.buffers()):
-                tensor.data = _rounded(tensor.data, dtype)
+            _narrow(made.model, dtype)
             inputs = inputs._replace(arguments=_rounded(inputs.arguments, dtype))
+        # After that: what is not registered keeps its dtype.
+        attributes = _attributes_as_buffers(made)
 
         def traced(*, floats: bool) -> Graph:
             flattened = Flattened(made, inputs, floats=floats)
@@ -128,6 +126,16 @@ def trace(
         made_like={n: likeness(value) for n, value in given.items() if not is_plain(value)},
         indexed=_indexed(made.model),
     )
+
+
+def _narrow(model: torch.nn.Module, dtype: torch.dtype) -> None:
+    """Round parameters and buffers; not by `to`, which swaps tensors, and these cannot be."""
+    for tensor in model.parameters():
+        tensor.data = _rounded(tensor.data, dtype)
+    # A view without values cannot have another dtype than what it is of.
+    narrow: dict[Any, Any] = {one: _rounded(one, dtype) for one in model.buffers()}
+    for module in model.modules():
+        module._buffers.update({n: narrow.get(t) for n, t in module._buffers.items()})  # noqa: SLF001
 
 
 def _rounded(value: Any, dtype: torch.dtype) -> Any:

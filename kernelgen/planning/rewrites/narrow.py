@@ -1,5 +1,7 @@
 """Floats of 16 bits, computed with as float32: widened where read, rounded where stored."""
 
+from collections.abc import Collection
+
 import msgspec
 
 from kernelgen.engines.gathers import REDUCTIONS
@@ -19,40 +21,47 @@ def with_wide_floats(graph: Graph, known: frozenset[str]) -> Graph:
     """Return a graph in which kernels compute with no floats of 16 bits, but for casts.
 
     Torch computes an operator on these in float32 as well, and rounds its result. Kernels round
-    what they write alone: a cast here says how a value is stored, not that a stage rounds it.
+    what they write alone, and two values that they compare, which are equal where torch's are: else
+    a cast here says how a value is stored, not that a stage rounds it.
 
     Args:
         graph: as it was traced.
         known: names of the operators that kernels compute beside those of the table.
     """
     narrow = {name for name, found in graph.types.items() if found.dtype in NARROW}
+    # Of another type are those that the Model asks for: their rounding is a part of its result.
+    upstream = graph.backward.upstream if graph.backward else ()
+    given = {one.dtype for name, one in graph.input_types.items() if name not in upstream}
     repeated: dict[str, str] = {}  # what is repeated by a view, in float32
 
-    def widened(name: str, b: Builder) -> Reference:
-        given: dict[str, Argument] = {"self": Reference(name), "dtype": Named("float32")}
-        return b.emit(_CAST, given, b.types[name].shape)
+    def cast(name: str, b: Builder, dtype: str = "float32") -> Reference:
+        arguments: dict[str, Argument] = {"self": Reference(name), "dtype": Named(dtype)}
+        return b.emit(_CAST, arguments, b.types[name].shape, dtype)
 
     norms: dict[str, str] = {}  # that leave running statistics, in float32
     pairs: set[str] = set()  # extremes beside their indices
 
     def become(node: Node, b: Builder) -> list[Node]:
         if node.aten in RUNNING.values() and (norm := norms.get(node.argument("norm"))):
-            old = widened(node.argument("self"), b)
+            old = cast(node.argument("self"), b)
             made = node.calling(node.aten, self=old, norm=Reference(norm))
-            return [*b.nodes, *_stored(made, node)]
+            return [*b.nodes, *_stored(made, node, given)]
         if node.aten == "getitem" and node.argument("value") in pairs:
             pair = Reference(f"wide_{node.argument('value')}")
             made = msgspec.structs.replace(node, arguments=node.arguments | {"value": pair})
-            return _stored(made, node)
-        is_known = node.aten in known or operator_for(node.aten, node.arguments) is not None
+            return _stored(made, node, given)
+        row = operator_for(node.aten, node.arguments)
         read = [name for name in node.reads if name in narrow]
         if node.aten in EXPANSIONS and node.name in narrow:
             repeated[node.name] = f"wide_{node.name}"
-            seen = _with_input(node, repeated[node.name], widened(node.reads[0], b), "float32")
+            seen = _with_input(node, repeated[node.name], cast(node.reads[0], b), "float32")
             return [node, *b.nodes, seen]
-        if not is_known or node.aten in CASTS or not read:
+        if not (row or node.aten in known) or node.aten in CASTS or not read:
             return [node]
-        wide = {name: repeated.get(name) or widened(name, b).name for name in read}
+        wide = {name: repeated.get(name) or cast(name, b).name for name in read}
+        if row and row[0].result == "bool" and len(node.reads) > 1:
+            # One may have been stored, as a maximum, and the other be computed again.
+            wide = {n: cast(cast(wide[n], b, b.types[n].dtype).name, b).name for n in read}
         arguments = renamed(node, lambda name: wide.get(name, name))
         arguments |= {"dtype": None} if arguments.get("dtype") == Named("float32") else {}
         updates = arguments.get("training", arguments.get("use_input_stats"))
@@ -66,20 +75,23 @@ def with_wide_floats(graph: Graph, known: frozenset[str]) -> Graph:
         if stays or not is_pooled(made, b.types):
             return [node]
         pairs.update([node.name] * is_pair)
-        return [*b.nodes, *_stored(made, node)]
+        return [*b.nodes, *_stored(made, node, given)]
 
     return rewritten(graph, become) if narrow else graph
 
 
-def _stored(made: Node, node: Node) -> list[Node]:
-    """Return a node whose float is in float32, and what stores one by itself as another node's."""
+def _stored(made: Node, node: Node, free: Collection[str]) -> list[Node]:
+    """Return a node whose float is in float32, and what stores one by itself as another node's.
+
+    Only in the types that are `free` need it not be rounded where it is not in memory.
+    """
     found, *others = node.results
     if found is None or found.dtype not in NARROW:
         return [made]
     results = (msgspec.structs.replace(found, dtype="float32"), *others)
     wide = msgspec.structs.replace(made, name=f"wide_{node.name}", results=results)
-    value, dtype = Reference(wide.name), Named(found.dtype)
-    stored = node.calling(_CAST, self=value, dtype=dtype, non_blocking=True)
+    value, dtype, is_free = Reference(wide.name), Named(found.dtype), found.dtype in free
+    stored = node.calling(_CAST, self=value, dtype=dtype, non_blocking=is_free)
     return [wide] if others else [wide, stored]
 
 

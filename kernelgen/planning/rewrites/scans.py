@@ -58,7 +58,8 @@ def _reversed(node: Node, by_name: dict[str, Node]) -> Node | None:
     rank = len(node.results[0].shape) if node.results[0] is not None else 0
     if not _flips_only(node, scan, rank) or not _flips_only(flip, scan, rank):
         return None
-    arguments = {**scan.arguments, "self": flip.arguments["self"], "reverse": True}
+    arguments = {**scan.arguments, "self": flip.arguments["self"]}
+    arguments["reverse"] = not scan.arguments["reverse"]
     return msgspec.structs.replace(scan, name=node.name, arguments=arguments)
 
 

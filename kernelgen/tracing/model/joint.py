@@ -105,10 +105,7 @@ def joint_of(program: ExportedProgram, model: Any, places: list[Place], graph: G
     table = {**core_aten_decompositions(), **get_decompositions(whole)}
     for name in _KEPT.split():
         table.pop(getattr(_ATEN, name).default, None)
-    with torch.enable_grad(), sdpa_kernel(SDPBackend.MATH):
-        found = aot_export_joint_simple(
-            forward, tuple(primals), trace_joint=True, decompositions=table
-        )
+    found = _recorded(forward, tuple(primals), table)
     upstream: dict[str, int] = {}
     for number in (n for n, records in enumerate(records_of) if records):
         name = f"upstream_{number}"
@@ -132,6 +129,16 @@ def joint_of(program: ExportedProgram, model: Any, places: list[Place], graph: G
         [*places, *(Place(name, "input", "") for name in upstream)],
         Backward(upstream=upstream, gradients=tuple(gradients)),
     )
+
+
+def _recorded(forward: Any, primals: tuple[torch.Tensor, ...], table: Any) -> Any:
+    """Return a module of forward and backward; raises NotPlannedError where torch makes none."""
+    with torch.enable_grad(), sdpa_kernel(SDPBackend.MATH):
+        try:
+            return aot_export_joint_simple(forward, primals, trace_joint=True, decompositions=table)
+        except RuntimeError as error:  # of what eager mode may do, such as fill_diagonal_
+            words = str(error).splitlines()[0].partition(". ")[0]
+            raise NotPlannedError(f"torch records no gradients of it: {words}") from error
 
 
 def _copied(found: Any, names: list[str]) -> tuple[torch.fx.Graph, dict[str, Any], list[Any]]:
