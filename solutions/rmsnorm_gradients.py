@@ -787,7 +787,7 @@ class _Differentiated(torch.autograd.Function):
         (p_weight, x, mean,) = ctx.saved_tensors
         upstream_0 = upstream[0].contiguous()
         sum_1 = _add_rsqrt_mul_sum(upstream_0, x, mean)
-        view = sum_1.view([-1])
+        view = sum_1.flatten(0, 1)
         add_1 = _mul_sum_mul_add_rsqrt_pow_3_mul(upstream_0, p_weight, x, mean)
         return _asked(ctx, [view, add_1])
 

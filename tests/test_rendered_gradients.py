@@ -26,6 +26,7 @@ MLP = {
 # As of `problem_of`.
 MODELS: dict[str, dict[str, str]] = {
     "gelu": {"forward": "F.gelu(x)", **X},
+    "extremes of a pool": {"forward": "F.avg_pool1d(x, 2).amax(1)", "x": "torch.randn(6, 4, 8)"},
     "joined": {
         "forward": "torch.tanh(x.flatten(1) * self.w)",
         "layers": "self.w = nn.Parameter(torch.rand(24))",

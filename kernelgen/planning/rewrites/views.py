@@ -20,7 +20,6 @@ from kernelgen.graph.graph import (
     Graph,
     Node,
     Reference,
-    TensorType,
     broadcast,
     call_of,
     contiguous,
@@ -185,7 +184,7 @@ class _Views:
         name = next(key for key, value in node.arguments.items() if value == Reference(window.of))
         arguments = node.arguments | {name: Reference(self._parted(window.of, split))}
         self._home[node.name] = split
-        return _merged(node, split, self._made(node.name, split, node.aten, arguments, node.type))
+        return _merged(node, split, self._made(node, split, arguments))
 
     def _reduction(self, node: Node, split: _Split) -> Node:
         """Return a reduction over the same elements of a value in parts."""
@@ -206,7 +205,7 @@ class _Views:
             rank=len(node.type.shape),
         )
         self._home[node.name] = kept
-        return _merged(node, kept, self._made(node.name, kept, node.aten, arguments, node.type))
+        return _merged(node, kept, self._made(node, kept, arguments))
 
     def _parted(self, value: str, split: _Split) -> str:
         """Return a value in parts, computed so where it is computed at all."""
@@ -229,30 +228,25 @@ class _Views:
 
     def _pointwise(self, node: Node, split: _Split) -> Reference:
         arguments = renamed(node, lambda value: self._parted(value, split))
-        made = self._made(node.name, split, node.aten, arguments, node.type)
-        self._nodes[made.name] = msgspec.structs.replace(self._nodes[made.name], whole=node.whole)
-        return made
+        return self._made(node, split, arguments)
 
     def _look(self, value: str, split: _Split, aten: str, **others: Argument) -> str:
         arguments = {"self": Reference(value), **others}
-        return self._made(value, split, aten, arguments, self._types[value]).name
+        return self._made(
+            call_of(value, aten, arguments, self._types[value]), split, arguments
+        ).name
 
-    def _made(
-        self,
-        value: str,
-        split: _Split,
-        aten: str,
-        arguments: dict[str, Argument],
-        whole: TensorType,
-    ) -> Reference:
-        """Add a node that computes a value in parts."""
-        name = f"{value}_grouped_{split.sizes[0]}"
+    def _made(self, node: Node, split: _Split, arguments: dict[str, Argument]) -> Reference:
+        """Add a node that computes another's value in parts."""
+        name = f"{node.name}_grouped_{split.sizes[0]}"
         if split.merged:
-            name = f"{value}_apart"
+            name = f"{node.name}_apart"
             while name in self._nodes:
                 name += "_2"
-        self._keep(call_of(name, aten, arguments, contiguous(split.of(whole.shape), whole.dtype)))
-        self._in_parts[value, split] = name
+        found = contiguous(split.of(node.type.shape), node.type.dtype)
+        changed = {"name": name, "arguments": arguments, "results": (found,), "layer": ""}
+        self._keep(msgspec.structs.replace(node, **changed))
+        self._in_parts[node.name, split] = name
         return Reference(name)
 
     def _unexpanded(self, node: Node) -> Node:
