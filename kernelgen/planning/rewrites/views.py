@@ -20,7 +20,6 @@ from kernelgen.graph.graph import (
     Graph,
     Node,
     Reference,
-    TensorType,
     broadcast,
     call_of,
     contiguous,
@@ -94,7 +93,7 @@ def without_views_between(graph: Graph) -> Graph:
 class _Views:
     def __init__(self, graph: Graph) -> None:
         self._graph, self._asked = graph, graph.asked
-        self._types = graph.input_types
+        self._types = graph.types
         self._nodes: dict[str, Node] = {}
         self._in_parts: dict[tuple[str, _Split], str] = {}
         self._home: dict[str, _Split] = {}  # of a value that is computed in parts
@@ -185,7 +184,7 @@ class _Views:
         name = next(key for key, value in node.arguments.items() if value == Reference(window.of))
         arguments = node.arguments | {name: Reference(self._parted(window.of, split))}
         self._home[node.name] = split
-        return _merged(node, split, self._made(node.name, split, node.aten, arguments, node.type))
+        return _merged(node, split, self._made(node.name, split, node.aten, arguments))
 
     def _reduction(self, node: Node, split: _Split) -> Node:
         """Return a reduction over the same elements of a value in parts."""
@@ -206,7 +205,7 @@ class _Views:
             rank=len(node.type.shape),
         )
         self._home[node.name] = kept
-        return _merged(node, kept, self._made(node.name, kept, node.aten, arguments, node.type))
+        return _merged(node, kept, self._made(node.name, kept, node.aten, arguments))
 
     def _parted(self, value: str, split: _Split) -> str:
         """Return a value in parts, computed so where it is computed at all."""
@@ -229,23 +228,18 @@ class _Views:
 
     def _pointwise(self, node: Node, split: _Split) -> Reference:
         arguments = renamed(node, lambda value: self._parted(value, split))
-        made = self._made(node.name, split, node.aten, arguments, node.type)
+        made = self._made(node.name, split, node.aten, arguments)
         self._nodes[made.name] = msgspec.structs.replace(self._nodes[made.name], whole=node.whole)
         return made
 
     def _look(self, value: str, split: _Split, aten: str, **others: Argument) -> str:
-        arguments = {"self": Reference(value), **others}
-        return self._made(value, split, aten, arguments, self._types[value]).name
+        return self._made(value, split, aten, {"self": Reference(value), **others}).name
 
     def _made(
-        self,
-        value: str,
-        split: _Split,
-        aten: str,
-        arguments: dict[str, Argument],
-        whole: TensorType,
+        self, value: str, split: _Split, aten: str, arguments: dict[str, Argument]
     ) -> Reference:
         """Add a node that computes a value in parts."""
+        whole = self._types[value]
         name = f"{value}_grouped_{split.sizes[0]}"
         if split.merged:
             name = f"{value}_apart"
