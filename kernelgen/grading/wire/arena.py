@@ -131,8 +131,8 @@ class DeviceArena:
 
     def view(self, offset: int, nbytes: int) -> torch.Tensor:
         """Return a part of it as a flat uint8 tensor that shares its memory."""
-        # Private, but what torch's own CUDA graph trees are built on, and DLPack's other side is not
-        # available without a library of its own.
+        # Private, but what torch's own CUDA graph trees are built on, and DLPack's other side is
+        # not available without a library of its own.
         own, address = torch.device("cuda", 0), self._pointer + offset
         part = torch._C._construct_storage_from_data_pointer(address, own, nbytes)  # noqa: SLF001
         return torch.empty(0, dtype=torch.uint8, device=own).set_(part, 0, (nbytes,), (1,))
