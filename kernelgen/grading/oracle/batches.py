@@ -289,8 +289,7 @@ class Batches:
     def _fetched(self, call: int, form: m.Tensors) -> list[torch.Tensor] | m.Verified:
         """Return private copies of a call's outputs, or what is wrong with their form."""
         placed = self._batch.outputs[call]
-        wrong_form = form_problem(placed.tensors, form)
-        if wrong_form is not None:
+        if (wrong_form := form_problem(placed.tensors, form)) is not None:
             return wrong_form
         fetched = []
         pairs = zip(placed.tensors.specs, placed.blocks, strict=True)

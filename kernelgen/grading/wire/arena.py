@@ -237,8 +237,7 @@ class _Driver:
             getattr(self._lib, name).argtypes = types
 
     def call(self, name: str, *arguments: Any, of: str = "") -> None:
-        result = getattr(self._lib, name)(*arguments)
-        if result:
+        if result := getattr(self._lib, name)(*arguments):
             error = ctypes.c_char_p()
             self._lib.cuGetErrorName(result, ctypes.byref(error))
             text = f"{name.removesuffix('_v2')}{of}: {(error.value or b'unknown').decode()}"
