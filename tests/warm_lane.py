@@ -6,6 +6,7 @@ The lane has the environment that it was started with: tests that change theirs 
 import contextlib
 import itertools
 import tempfile
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from unittest import mock
@@ -32,7 +33,8 @@ def graded(path: Path, options: GradeOptions) -> Verdict:
         oracles = contextlib.closing(open_oracles(Path(scratch), compiles=False))
         lane = Lane(Path(scratch), _OPEN.enter_context(oracles))
         _LANES.append(_OPEN.enter_context(lane))
-    return _LANES[0].grade_one(Job(path=path, options=options), next(_NUMBERS), lambda _: None)
+    job, never = Job(path=path, options=options), threading.Event()
+    return _LANES[0].grade_one(job, next(_NUMBERS), lambda _: None, stop=never)
 
 
 def tell(request: CaptureRequest, timeout_s: float) -> CaptureReply:

@@ -66,8 +66,8 @@ def find_toolkit(environment: Mapping[str, str] = os.environ) -> Toolkit:
         ToolchainError: there is none, or CUDA_HOME or CUDA_PATH names a folder without nvcc.
     """
     for found_by, home, nvcc in _places(environment):
-        version = _nvcc_version(nvcc)
-        if version is not None:
+        if said := _RELEASE.search(output_of([str(nvcc), "--version"])):
+            version = said[2]
             break
         if found_by in _NAMED:
             raise ToolchainError(
@@ -90,8 +90,7 @@ def find_compiler(environment: Mapping[str, str] = os.environ) -> HostCompiler:
     """
     named = environment.get("CXX", "")
     for words in [shlex.split(named)] if named else [["c++"], ["g++"]]:
-        version = _first_version(words, environment)
-        if version is not None:
+        if (version := _first_version(words, environment)) is not None:
             return HostCompiler(command=tuple(words), version=version)
     if named:
         raise ToolchainError(f"CXX is {named!r}, which does not run; unset it or correct it")
@@ -138,8 +137,7 @@ def cache_folder(environment: Mapping[str, str] = os.environ) -> Path:
     Raises:
         UserError: the user has no home folder, and names no other one.
     """
-    root = environment.get("XDG_CACHE_HOME")
-    if root:
+    if root := environment.get("XDG_CACHE_HOME"):
         return Path(root) / "kernelgen"
     try:
         return Path.home() / ".cache" / "kernelgen"
@@ -178,11 +176,6 @@ def _home_of(nvcc: Path) -> Path:
     if match is not None and (Path(match.group(1)) / "include" / "cuda_runtime.h").exists():
         return Path(match.group(1)).resolve()
     return nvcc.parent.parent
-
-
-def _nvcc_version(nvcc: Path) -> str | None:
-    match = _RELEASE.search(output_of([str(nvcc), "--version"]))
-    return match.group(2) if match else None
 
 
 def _first_version(command: list[str], environment: Mapping[str, str]) -> str | None:

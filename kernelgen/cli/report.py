@@ -68,7 +68,9 @@ class Documents(msgspec.Struct, frozen=True, kw_only=True):
             if self.junit is not None:
                 writers.callback(lambda place: write_whole(junit(recorded), place), self.junit)
             if self.html is not None:
-                writers.callback(_write_page, recorded, self.html)
+                from kernelgen.report.html.document import page
+
+                writers.callback(lambda at: write_whole(page(recorded).encode(), at), self.html)
             if self.json is not None:
                 writers.callback(write, as_one(recorded), self.json)
 
@@ -82,12 +84,6 @@ def _csv(rows: list[list[str]]) -> str:
 def _markdown(rows: list[list[str]]) -> str:
     head, *body = ([cell.replace("|", "\\|") for cell in row] for row in rows)
     return "".join(f"| {' | '.join(row)} |\n" for row in [head, ["---"] * len(head), *body])
-
-
-def _write_page(recorded: Sequence[Recorded], destination: Path) -> None:
-    from kernelgen.report.html.document import page
-
-    write_whole(page(recorded).encode(), destination)
 
 
 def until_stopped(

@@ -86,8 +86,7 @@ def _rates() -> tuple[Calibration | None, str]:
     """Return the rates of this machine's GPU, else those recorded of an H200; and whose."""
     from kernelgen.report.planned import rates_here
 
-    here = rates_here("cuda")
-    if here is not None:
+    if (here := rates_here("cuda")) is not None:
         return here, f"timed by the rates of this machine's {printable(here.device.name)}"
     recorded = read_calibration(recorded_calibration())
     if recorded is None:

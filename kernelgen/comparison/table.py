@@ -49,11 +49,7 @@ def show(comparison: Comparison, console: Console, *, quiet: bool) -> None:
         baselines = dict.fromkeys(name for one in rows for name in one.speedups)
         print_table([*_COLUMNS, *map(_speedups, baselines)], rows, console)
         console.print()
-    counts = [
-        f"{comparison.count(outcome)} {outcome.value}"
-        for outcome in Outcome
-        if comparison.count(outcome)
-    ]
+    counts = [f"{n} {one.value}" for one in Outcome if (n := comparison.count(one))]
     text = f"{', '.join(counts)} (bound {comparison.bound_percent:g} %)"
     good = comparison.exit_code is ExitCode.OK
     _close(comparison, text, "bold" if good else "bold red", console)

@@ -381,8 +381,7 @@ def _record_of(verdict: Verdict) -> dict[str, Any]:
         record |= {name: time for name, time in baselines.items() if time is not None}
         for name, speedup in timing.speedup.items():
             low, high = speedup.ci95
-            values = (speedup.median, low, high)
-            record |= zip((f"vs_{name}", f"vs_{name}_low", f"vs_{name}_high"), values, strict=True)
+            record |= {f"vs_{name}": speedup.median, f"vs_{name}_low": low, f"vs_{name}_high": high}
         record |= {} if timing.limit is None else {"of_limit": timing.limit.fraction}
     return record
 

@@ -236,8 +236,7 @@ class Node(Call, frozen=True, kw_only=True):
                 ends = {self.arguments["dim0"], self.arguments["dim1"]}
                 return {d % rank for d in ends if isinstance(d, int)} == {rank - 1, rank - 2}
             case "permute.default":
-                dims = self.take("dims", tuple)
-                order = [d % rank for d in dims if isinstance(d, int)]
+                order = [d % rank for d in self.take("dims", tuple) if isinstance(d, int)]
                 return order == [*range(rank - 2), rank - 1, rank - 2]
             case _:
                 return False

@@ -108,13 +108,8 @@ def entry_of(verdict: Verdict, sample: int, environment: Mapping[str, Any]) -> E
 
 
 def _stats(times_ms: Sequence[float], device: Entry) -> Entry:
-    numbers = {
-        "mean": fmean(times_ms),
-        "std": pstdev(times_ms),
-        "min": min(times_ms),
-        "max": max(times_ms),
-    }
-    rounded = {name: float(f"{number:.4g}") for name, number in numbers.items()}
+    figures: dict[str, Any] = {"mean": fmean, "std": pstdev, "min": min, "max": max}
+    rounded = {name: float(f"{figure(times_ms):.4g}") for name, figure in figures.items()}
     return {**rounded, "num_trials": len(times_ms), **device}
 
 

@@ -17,13 +17,13 @@ from kernelgen.planning.plan import Plan
 def with_engines(plan: Plan, arch: Architecture | None) -> Plan:
     """Return a plan whose stages are as fast as engines are; a CPU has no architecture here."""
     found = _with_torch_replaced(_without_unread_results(plan), arch)
-    fused = with_updates_in_place(_with_stages_fused(found, arch))
-    return _with_ways(_without_unread_results(fused), arch)
+    plan = _without_unread_results(with_updates_in_place(_with_stages_fused(found, arch)))
+    stages = (engine_of(s).with_way(s, arch) if isinstance(s, Kernel) else s for s in plan.stages)
+    return msgspec.structs.replace(plan, stages=tuple(stages))
 
 
 def _without_unread_results(plan: Plan) -> Plan:
-    stages = _without_unread(plan, plan.stages)
-    return msgspec.structs.replace(plan, stages=tuple(stages))
+    return msgspec.structs.replace(plan, stages=tuple(_without_unread(plan, plan.stages)))
 
 
 def _without_unread(plan: Plan, stages: Iterable[Stage]) -> list[Stage]:
@@ -171,8 +171,3 @@ def _behind(stages: Iterable[Stage], values: set[str]) -> list[Stage]:
             found.append(stage)
             known.update(writes(stage))
     return found
-
-
-def _with_ways(plan: Plan, arch: Architecture | None) -> Plan:
-    stages = (engine_of(s).with_way(s, arch) if isinstance(s, Kernel) else s for s in plan.stages)
-    return msgspec.structs.replace(plan, stages=tuple(stages))

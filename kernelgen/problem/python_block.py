@@ -40,8 +40,9 @@ class PythonBlock:
 
     def error(self, message: str, line: int = 1) -> ProblemError:
         """Return the error that blames a line of the block, 1-based within it."""
-        first = self.value.first_text_line
-        return self.value.error(message, line=None if first is None else first + line - 1)
+        # Only of a `|` block is it known where each line of the text stands.
+        is_block = getattr(self.value.node, "style", None) == "|"
+        return self.value.error(message, line=self.value.line + line if is_block else None)
 
     def require(self, name: str) -> None:
         """Refuse a block without a part of the interface."""

@@ -64,11 +64,6 @@ class YamlValue:
         """1-based line where the value begins."""
         return int(self.node.start_mark.line) + 1
 
-    @property
-    def first_text_line(self) -> int | None:
-        """1-based line where a `|` block's text begins; None for other styles of text."""
-        return self.line + 1 if getattr(self.node, "style", None) == "|" else None
-
     def error(self, message: str, *, line: int | None = None) -> ProblemError:
         """Return the error that blames this value."""
         return ProblemError(self.path, self.line if line is None else line, self.key, message)

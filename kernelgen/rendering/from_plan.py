@@ -229,20 +229,17 @@ def _kernels(texts: list[StageText], backend: Backend) -> str:
     shared = dict.fromkeys(sections)
     sources = [_wrapped(source) for source in [*shared, *(text.kernel for text in texts)]]
     operators |= {f"to_copy_{t}": None for t in NARROW if re.search(rf"\b{t}\*", "".join(sources))}
-    common = (
-        cpp_environment()
-        .get_template(template)
-        .render(
-            helpers=helpers(operators, backend),
-            accumulators={name for text in texts for name in text.accumulators},
-            device="__device__ " if backend == "cuda" else "",
-            some="float" if backend == "cuda" else "double",
-            exp="expf" if backend == "cuda" else "full_exp",
-            isnan="isnan" if backend == "cuda" else "std::isnan",
-            vectors=any("Vector<" in source for source in sources),
-            eights=any(", 8>" in source for source in sources),
-            stores=any("store(" in source for source in sources),
-        )
+    frame = cpp_environment().get_template(template)
+    common = frame.render(
+        helpers=helpers(operators, backend),
+        accumulators={name for text in texts for name in text.accumulators},
+        device="__device__ " if backend == "cuda" else "",
+        some="float" if backend == "cuda" else "double",
+        exp="expf" if backend == "cuda" else "full_exp",
+        isnan="isnan" if backend == "cuda" else "std::isnan",
+        vectors=any("Vector<" in source for source in sources),
+        eights=any(", 8>" in source for source in sources),
+        stores=any("store(" in source for source in sources),
     )
     source = re.sub(r"\n{3,}", "\n\n", common + "\n".join(sources))
     return checked_source(source, template)

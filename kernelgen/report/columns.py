@@ -95,10 +95,7 @@ def versus(baseline: str, *, ranks: tuple[int, int, int]) -> Column[Verdict]:
 
 
 def _timed(heading: str, rank: int, cell: Callable[[Timing], str]) -> Column[Verdict]:
-    def of_verdict(verdict: Verdict) -> str:
-        return "" if verdict.timing is None else cell(verdict.timing)
-
-    return Column(heading, of_verdict, number=True, rank=rank)
+    return Column(heading, lambda v: cell(v.timing) if v.timing else "", number=True, rank=rank)
 
 
 def _marked(timing: Timing, subject: str, time_ms: float | None) -> str:

@@ -74,8 +74,7 @@ def facts(verdict: Verdict) -> Iterator[str]:
     """Yield one line for each measurement that there is; determinism only where it is lacking."""
     if verdict.overrides:
         yield "in effect: " + asked_for(verdict)
-    unsteady = _unsteady(verdict)
-    if unsteady:
+    if unsteady := _unsteady(verdict):
         apart = [case.repeat_max_diff for case in unsteady if case.repeat_max_diff is not None]
         largest = f", up to {max(apart):.1e} apart" if apart else ""
         names = ", ".join(case.name for case in unsteady)

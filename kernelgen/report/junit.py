@@ -57,10 +57,9 @@ def _case(verdict: Verdict, classname: str) -> ET.Element:
     if verdict.timing is not None:
         case.set("time", _seconds(verdict.timing.candidate_ms * _MS))
     if not verdict.passed:
-        reason = printable_block(verdict.reason)
         message = f"{verdict.status.value}: {printable(verdict.reason.partition(chr(10))[0])}"
         ending = ET.SubElement(case, _element(verdict), type=verdict.status.value, message=message)
-        ending.text = reason
+        ending.text = printable_block(verdict.reason)
     told = [f"warning: {printable_block(warning)}" for warning in verdict.warnings]
     told.append(printable_block(verdict.log))
     text = "\n".join(part for part in told if part)

@@ -103,16 +103,14 @@ def require_namespaces() -> None:
 def _try_here(folder: str) -> Support:
     abi = landlock.probe_abi()
     absent = () if abi else ("landlock: the kernel does not have it, or it is turned off",)
-    why = _try_level("namespaces", abi, folder)
-    if not why:
-        return Support(level="namespaces", landlock_abi=abi, missing=absent)
-    missing = (f"namespaces: {why}", *absent)
-    if abi:
-        why = _try_level("landlock", abi, folder)
+    levels: tuple[Level, ...] = ("namespaces", "landlock") if abi else ("namespaces",)
+    failed: list[str] = []
+    for level in levels:
+        why = _try_level(level, abi, folder)
         if not why:
-            return Support(level="landlock", landlock_abi=abi, missing=missing)
-        missing = (*missing, f"landlock: {why}")
-    return Support(level="none", landlock_abi=0, missing=missing)
+            return Support(level=level, landlock_abi=abi, missing=(*failed, *absent))
+        failed.append(f"{level}: {why}")
+    return Support(level="none", landlock_abi=0, missing=(*failed, *absent))
 
 
 def _try_level(level: Level, abi: int, folder: str) -> str:

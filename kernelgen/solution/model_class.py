@@ -121,8 +121,7 @@ def _lineage(model: ast.ClassDef, classes: dict[str, ast.ClassDef], source: Sour
 def _find_method(name: str, lineage: _Lineage) -> Function | ast.ClassDef | None:
     """Return a method's `def`, else the class that makes it in another way, if one does."""
     for ancestor in lineage.classes:
-        function = find_function(ancestor.body, name)
-        if function is not None:
+        if (function := find_function(ancestor.body, name)) is not None:
             return function
         others = ("__new__",) if name == "__init__" else ("__call__", "__getattr__")
         for node in ast.walk(ancestor):

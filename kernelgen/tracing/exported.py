@@ -319,8 +319,7 @@ class Reader:
         for name, value in self._known.items():
             if value == Reference(target):
                 self._known[name] = Reference(made.name)
-        owner = self._owners.get(target)
-        if owner is not None:
+        if (owner := self._owners.get(target)) is not None:
             if owner.kind not in {"buffer", "attribute"} or not owner.path:
                 place = owner.path or owner.text or owner.name
                 raise NotPlannedError(f"forward changes {place} in place")

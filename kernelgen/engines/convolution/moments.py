@@ -73,8 +73,7 @@ def with_moments(
     gathered = {of: made.get(of) or _gathered(first, of) for of in _wanted(second)}
     seen, operands_then = _seen(gathered.values(), first, second, views)
     name = first.name
-    if first.moments is None:
-        name = others.kernel((name, "moments"), name)
+    name = others.kernel((name, "moments"), name) if first.moments is None else name
     both = msgspec.structs.replace(
         first,
         name=name,

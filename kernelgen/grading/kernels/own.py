@@ -113,10 +113,10 @@ def depends_on_reference(
     calls: Sequence[TracedCall], declared: DeclaredKernels, policy: Policy
 ) -> bool:
     """Whether, on a GPU, only a trace of the reference can tell own kernels from a decoy."""
-    if policy.require != "own_kernel":
-        return False
-    return any(
-        _sizes(call.trace.operators) or _may_repeat(attribute(call.trace, declared))
+    # Every repetition runs a computing kernel of ATen's.
+    return policy.require == "own_kernel" and any(
+        _sizes(call.trace.operators)
+        or any(work.owner == "aten" and work.computes for work in attribute(call.trace, declared))
         for call in calls
     )
 
@@ -208,11 +208,6 @@ def _moves_less(works: Sequence[AttributedWork], reference: Trace) -> bool:
     done = {found.work.name: found.work for found in works}
     moves = [work for work in reference.works if work.kind == "copy" or only_moves(work.name)]
     return any(work.name not in done or not _covers(done[work.name], work) for work in moves)
-
-
-def _may_repeat(works: Sequence[AttributedWork]) -> bool:
-    """Whether a call runs a computing kernel of ATen's, as every repetition does."""
-    return any(work.owner == "aten" and work.computes for work in works)
 
 
 def _repeated_kernels(works: Sequence[AttributedWork], reference: Trace) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from time import perf_counter
 import msgspec
 import torch
 
-from kernelgen.grading.correctness.compare import compare
+from kernelgen.grading.correctness.compare import Expected, compare
 from kernelgen.grading.correctness.form import form_problem, in_own_memory
 from kernelgen.grading.oracle.calls import unless_forged
 from kernelgen.grading.oracle.device import OracleArena
@@ -250,8 +250,7 @@ class Batches:
             if expected is None:
                 self._kept.append((call, placed.tensors, fetched))
                 continue
-            found = compare(fetched, expected, self._tolerance, full=False)
-            found = in_own_memory(found, placed.tensors, expected.described)
+            found = self._compared(fetched, placed.tensors, expected)
             if found.status is not Status.PASSED:
                 return found
         return None if later else found
@@ -276,20 +275,21 @@ class Batches:
             call, described, outputs = self._kept.pop(0)
             _, expected = reference.expect(call)
             wrong_form = form_problem(described, expected.described)
-            found = wrong_form or in_own_memory(
-                compare(outputs, expected, self._tolerance, full=False),
-                described,
-                expected.described,
-            )
+            found = wrong_form or self._compared(outputs, described, expected)
             if found.status is not Status.PASSED:
                 break
         return found
 
+    def _compared(
+        self, outputs: list[torch.Tensor], described: m.Tensors, expected: Expected
+    ) -> m.Verified:
+        found = compare(outputs, expected, self._tolerance, full=False)
+        return in_own_memory(found, described, expected.described)
+
     def _fetched(self, call: int, form: m.Tensors) -> list[torch.Tensor] | m.Verified:
         """Return private copies of a call's outputs, or what is wrong with their form."""
         placed = self._batch.outputs[call]
-        wrong_form = form_problem(placed.tensors, form)
-        if wrong_form is not None:
+        if (wrong_form := form_problem(placed.tensors, form)) is not None:
             return wrong_form
         fetched = []
         pairs = zip(placed.tensors.specs, placed.blocks, strict=True)

@@ -137,8 +137,7 @@ class Queue:
         """Wait for a file for a lane on a GPU; None is the end."""
         with self._change:
             while not self.closed and gpu not in self.lost:
-                entry = self.take(gpu, lane)
-                if entry is not None:
+                if (entry := self.take(gpu, lane)) is not None:
                     return entry
                 self._change.wait()
         return None

@@ -59,14 +59,7 @@ class Lane(contextlib.AbstractContextManager["Lane"]):
     def __exit__(self, *_: object) -> None:
         self._server.close()
 
-    def grade_one(
-        self,
-        job: Job,
-        number: int,
-        phase: Phase,
-        *,
-        stop: threading.Event | None = None,
-    ) -> Verdict:
+    def grade_one(self, job: Job, number: int, phase: Phase, *, stop: threading.Event) -> Verdict:
         """Grade a file.
 
         `number` is one that no other file of this lane has; `phase` is told of the phases, in the
@@ -75,7 +68,6 @@ class Lane(contextlib.AbstractContextManager["Lane"]):
         Raises:
             LaneStopped: by `stop`, or by `cancel` for this file.
         """
-        stop = stop or threading.Event()
         with self._changing:
             self._at_work = stop
             if self._stopped.is_set():

@@ -262,9 +262,8 @@ class MainCase:
             self._trace_batches(check, confirming)
             # The next steps are done with one call's.
             self._calls.new_inputs()
-        reference = None
-        if check.needs_reference:
-            reference = self._dialogue.ask_oracle(m.TraceReference())
+        asks = check.needs_reference
+        reference = self._dialogue.ask_oracle(m.TraceReference()) if asks else None
         check.conclude(self._evidence, reference)
 
     def _trace_batches(self, check: KernelCheck, confirming: Confirming | None) -> None:

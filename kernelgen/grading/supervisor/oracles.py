@@ -104,9 +104,7 @@ class Oracles:
         self.stop()
         for thread in self._threads:
             thread.join()
-        for _, oracle in self._idle:
-            oracle.end()
-        self._idle.clear()
+        self.end_idle()
         self._server.close()
 
     def preview(
@@ -253,10 +251,7 @@ class Oracles:
             raise KernelgenFault("the oracles were stopped")
         if not self._server.running:
             # Its oracles went with it.
-            for of, oracle in self._idle:
-                oracle.end()
-                self._live -= Counter((of,))
-            self._idle.clear()
+            self.end_idle()
             self._server.close()
             self._server = self._new_server()
 

@@ -111,8 +111,7 @@ class Worker:
                 return self.channel.receive(min(left, _POLL_S))
             except TimeoutError:
                 # Its end of the channel may live on in a process that it forked: ask about itself.
-                code = self._server.look(self.pid)
-                if code is not None:
+                if (code := self._server.look(self.pid)) is not None:
                     raise WorkerGone(code) from None
             except ChannelClosed:
                 raise self._server.reap(self.pid) from None

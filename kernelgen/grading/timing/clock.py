@@ -65,7 +65,7 @@ class Clock:
 
     def __init__(self, device: str) -> None:
         self.device = device
-        self.wait: Callable[[], None] = _waiting(device)
+        self.wait: Callable[[], None] = torch.cuda.synchronize if device == "cuda" else lambda: None
         self.begins_idle = False
         self._flush: torch.Tensor | None = None
         self._least_host_ms: dict[str, float] = {}
@@ -175,12 +175,6 @@ class Clock:
 def _writes_in(busy_ms: float, write_bytes: int) -> int:
     """Return how many writes keep any device busy for so long."""
     return max(1, math.ceil(busy_ms * _FASTEST_BYTES_PER_MS / write_bytes))
-
-
-def _waiting(device: str) -> Callable[[], None]:
-    if device != "cuda":
-        return lambda: None
-    return torch.cuda.synchronize
 
 
 def timing_event() -> torch.cuda.Event:

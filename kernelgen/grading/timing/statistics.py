@@ -129,8 +129,7 @@ def unpaired_speedup(
 
 def _interval(values: Sequence[float]) -> tuple[float, float]:
     """Return `median_interval`; for 2 to 5 values, one that assumes that they are lognormal."""
-    exact = median_interval(values)
-    if exact is not None:
+    if (exact := median_interval(values)) is not None:
         return exact
     if len(values) < min(_RANGES_FROM_MEAN):
         raise ValueError("one sample has no interval; two are the least")

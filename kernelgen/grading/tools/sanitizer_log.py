@@ -61,8 +61,7 @@ def read_log(tool: Tool, text: str) -> SanitizerLog:
             trouble = trouble or (_cut(head) if said else "")
             continue
         key = (finding.severity, finding.what, finding.kernel)
-        before = found.get(key)
-        if before is not None:
+        if (before := found.get(key)) is not None:
             finding = msgspec.structs.replace(before, count=before.count + finding.count)
         found[key] = finding
     ordered = sorted(found.values(), key=lambda one: one.severity != "error")

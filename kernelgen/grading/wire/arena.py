@@ -131,7 +131,11 @@ class DeviceArena:
 
     def view(self, offset: int, nbytes: int) -> torch.Tensor:
         """Return a part of it as a flat uint8 tensor that shares its memory."""
-        return _tensor_at(self._pointer + offset, nbytes)
+        # Private, but what torch's own CUDA graph trees are built on, and DLPack's other side is
+        # not available without a library of its own.
+        own, address = torch.device("cuda", 0), self._pointer + offset
+        part = torch._C._construct_storage_from_data_pointer(address, own, nbytes)  # noqa: SLF001
+        return torch.empty(0, dtype=torch.uint8, device=own).set_(part, 0, (nbytes,), (1,))
 
     def wait_at_gate(self) -> None:
         """Have the current stream wait until the gate is open: its first bytes are ones."""
@@ -199,14 +203,6 @@ class Places:
         return Place(self._handles[identity], address - start)
 
 
-def _tensor_at(address: int, nbytes: int) -> torch.Tensor:
-    # Private, but what torch's own CUDA graph trees are built on, and DLPack's other side is not
-    # available without a library of its own.
-    device = torch.device("cuda", 0)
-    storage = torch._C._construct_storage_from_data_pointer(address, device, nbytes)  # noqa: SLF001
-    return torch.empty(0, dtype=torch.uint8, device=device).set_(storage, 0, (nbytes,), (1,))
-
-
 class _IpcHandle(ctypes.Structure):
     _fields_ = (("reserved", ctypes.c_byte * 64),)
 
@@ -241,8 +237,7 @@ class _Driver:
             getattr(self._lib, name).argtypes = types
 
     def call(self, name: str, *arguments: Any, of: str = "") -> None:
-        result = getattr(self._lib, name)(*arguments)
-        if result:
+        if result := getattr(self._lib, name)(*arguments):
             error = ctypes.c_char_p()
             self._lib.cuGetErrorName(result, ctypes.byref(error))
             text = f"{name.removesuffix('_v2')}{of}: {(error.value or b'unknown').decode()}"

@@ -93,8 +93,7 @@ class _Loops:
                 nodes.append(became[node.name])
                 continue
             builder = Builder(node, self._types, frozenset())
-            chain = self._chain(node)
-            if chain:
+            if chain := self._chain(node):
                 became |= self._as_one(chain, builder)
             whole = self._stacked(node, builder)
             nodes += [*builder.nodes, became.get(node.name, whole or node)]

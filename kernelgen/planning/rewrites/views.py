@@ -93,7 +93,7 @@ def without_views_between(graph: Graph) -> Graph:
 class _Views:
     def __init__(self, graph: Graph) -> None:
         self._graph, self._asked = graph, graph.asked
-        self._types = graph.input_types
+        self._types = graph.types
         self._nodes: dict[str, Node] = {}
         self._in_parts: dict[tuple[str, _Split], str] = {}
         self._home: dict[str, _Split] = {}  # of a value that is computed in parts
@@ -232,9 +232,8 @@ class _Views:
 
     def _look(self, value: str, split: _Split, aten: str, **others: Argument) -> str:
         arguments = {"self": Reference(value), **others}
-        return self._made(
-            call_of(value, aten, arguments, self._types[value]), split, arguments
-        ).name
+        whole = call_of(value, aten, arguments, self._types[value])
+        return self._made(whole, split, arguments).name
 
     def _made(self, node: Node, split: _Split, arguments: dict[str, Argument]) -> Reference:
         """Add a node that computes another's value in parts."""
