@@ -95,6 +95,10 @@ def test_rows_are_not_apart_because_a_part_of_them_has_nearly_the_mean_of_all(
     monkeypatch.setattr(exact, "free_bytes", lambda _: 0)
     one = made("return x * x.mean(0)", inputs="1 + 1e-5 * torch.randn(6, 4)")
     assert one.expect(1)[1].exact == "float32"
+    # The first three and the last three rows have one mean.
+    inputs = "torch.tensor([[0], [1], [2]]).repeat(2, 4)"
+    one = made("y = x.float(); return y - y.mean(0)", inputs=inputs)
+    assert one.expect(1)[1].exact == "float32"
 
 
 def test_of_16_bits_a_large_batch_is_computed_by_chunks_where_rows_are_apart(

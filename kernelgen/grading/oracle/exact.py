@@ -331,8 +331,9 @@ def _gives_rows(
         if not tensor.dim() or len(tensor) != total:
             return tensor
         own = tensor[rows]
-        far = own[torch.arange(others, device=own.device) % count]
-        return torch.cat((own, far.mul_(_FAR).add_(1) if far.is_floating_point() else far))
+        # Whole numbers, such as indices, are at least all alike.
+        far = own[:1].mul(_FAR).add(1) if own.is_floating_point() else own[:1]
+        return torch.cat((own, far.expand(others, *own.shape[1:])))
 
     with torch.no_grad():
         few = tensors_of(model(*map_tensors(inputs, with_others)))
