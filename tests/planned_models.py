@@ -141,9 +141,10 @@ def require_signatures(text: str) -> None:
     import torch
 
     for call in ast.walk(ast.parse(text)):
-        if not isinstance(call, ast.Call) or not ast.unparse(call.func).startswith("torch.ops."):
+        path = ast.unparse(call.func) if isinstance(call, ast.Call) else ""
+        if not isinstance(call, ast.Call) or not re.fullmatch(r"torch\.ops(\.\w+)+", path):
             continue
-        found: Any = operator.attrgetter(ast.unparse(call.func).removeprefix("torch."))(torch)
+        found: Any = operator.attrgetter(path.removeprefix("torch."))(torch)
         parameters = found._schema.arguments  # noqa: SLF001 - torch says it nowhere else
         placed = [one.name for one in parameters if not one.kwarg_only]
         assert len(call.args) <= len(placed), ast.unparse(call)

@@ -1,6 +1,6 @@
 # problem: wide_linear
 # expect: NO_CUSTOM_KERNEL
-# reason: a library of torch's
+# reason: recorded
 # time: true
 # exploit: S17 S20
 """Turns torch's recording off around torch's product, and fills each traced call with recorded copies that nobody needs.
