@@ -47,7 +47,7 @@ def test_what_several_kernels_read_out_of_order_is_put_in_order_once(
         # Views that torch makes where memory repeats, or in another order.
         "(x.roll(1, 1) + x.flip(2), x.unfold(3, 3, 2).sum(-1), x.diagonal(0, 2, 3) * 2)",
         "(x[..., None].expand(-1, -1, -1, -1, 2).flatten(3) * 2, x.rot90(1, (2, 3)) + 1)",
-        # What is computed of repeats has memory of its own.
+        # A result that is computed of repeats has memory of its own.
         "(x.amax(3, keepdim=True).expand_as(x) * 2).view(-1) + 1",
         "torch.as_strided(x[..., :1].expand_as(x) * 2, (4, 6), (3, 2), 1) + 1",
     ],

@@ -252,7 +252,7 @@ def test_gradients_are_those_of_autograd(name: str, tmp_path: Path, compiled_fol
 def test_one_kernel_sums_rows_and_has_their_gradients(
     name: str, launches: int, tmp_path: Path, compiled_folder: Path
 ) -> None:
-    """So does one have a norm and what backward reads of rows; parameters have one of their own."""
+    """One has a norm and what backward reads of rows as well; parameters have one of their own."""
     planned = Planned(with_gradients(tmp_path, **MODELS[name]), "cuda", compiled_folder)
     assert ".expand(" not in planned.text.partition("def backward(")[2]
     check(planned)

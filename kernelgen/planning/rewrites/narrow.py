@@ -69,8 +69,8 @@ def with_wide_floats(graph: Graph, known: frozenset[str]) -> Graph:
         if keeps and keeps_known_statistics(node):
             norms[node.name], keeps = f"wide_{node.name}", False
         is_pair = len(node.results) > 1 and node.aten in REDUCTIONS
-        stays = len(node.results) > 1 and not is_pair
-        stays = stays or isinstance(arguments.get("dtype"), Named) or keeps
+        is_other = len(node.results) > 1 and not is_pair
+        stays = is_other or isinstance(arguments.get("dtype"), Named) or keeps
         made = msgspec.structs.replace(node, arguments=arguments)
         if stays or not is_pooled(made, b.types):
             return [node]
