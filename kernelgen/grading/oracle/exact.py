@@ -103,7 +103,7 @@ class ExactReference:
         shapes = _shapes(inputs)
         whole = functools.cache(lambda: self._whole(inputs, ref32, seed))
         double = _float64_bytes(inputs, ref32)
-        # A result that is needed always is worth a search for rows that are apart: others need room.
+        # One that is needed always is worth a search for rows apart: others need room, too.
         by_chunks = self._batch_independent or (self._needed and not at_once)
         large = by_chunks and double > CHUNK_BYTES
         if shapes in self._succeeded and not (at_once or large) and self._fits(double):
